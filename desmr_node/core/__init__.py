@@ -1,0 +1,1 @@
+"""Arrays in, arrays out: the whole statistical method, without a socket, a clock or a thread."""
