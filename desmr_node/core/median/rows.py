@@ -124,9 +124,9 @@ def _settle(problem: TiltedProblem, level: _Level, effort: Effort) -> VertexPoin
                 found.coef, fixed, found.columns, near[found.rows].tolist(), found.solved, found.working
             )
         if not found.solved or count > 0.2 * len(near):
-            # a poor guess: a new band around the new coefficients, wider if the solver failed on this one
+            # a poor guess: a new band around the new coefficients, and a wider one, lest it goes to and fro
             point = None
-            width *= 1.0 if found.solved else 3.0
+            width *= 2.0
             continue
         returning = np.flatnonzero(wrong)
         tilt = tilt - assumed[returning] @ problem.X[returning]

@@ -134,6 +134,7 @@ def solve_checked(problem: QuantileProblem, start: Floats | None = None) -> Quan
     effort = Effort()
     scaling = Scaling.of(problem)
     if len(scaling.columns) == 0 or not problem.y.any():
+        # any sign would do for a zero: the middle is feasible for every column
         dual = np.where(problem.y > 0.0, problem.quantile, problem.quantile - 1.0)
         dual[problem.y == 0.0] = 0.0
         return _solution(np.zeros(p), problem.certificate(np.zeros(p), dual), effort)
@@ -198,11 +199,16 @@ def _strategies(scaled: TiltedProblem, start: Floats | None) -> Iterator[Callabl
         effort.pivots += vertex.pivots
         return _Answer(vertex.coef, vertex.dual) if vertex.optimal else answer
 
-    if n * p > SIFTED_ENTRIES and n > SIFTED_ROWS_PER_COLUMN * p:
+    if sifted(n, p):
         yield sift
     yield generate_columns
     yield from_zero
     yield from_highs
+
+
+def sifted(n: int, p: int) -> bool:
+    """Whether a table of this shape is worth sifting by rows."""
+    return n * p > SIFTED_ENTRIES and n > SIFTED_ROWS_PER_COLUMN * p
 
 
 def _vertex_at(scaled: TiltedProblem, coef: Floats) -> tuple[list[int], list[int]]:
