@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
-from scipy.sparse import csr_array, eye_array, hstack
 
 from desmr_node.core.median.basis import basis_near
 from desmr_node.core.median.columns import Guess, solve_columns
@@ -218,19 +217,19 @@ def _vertex_at(scaled: TiltedProblem, coef: Floats) -> tuple[list[int], list[int
 
 
 def _highs(scaled: TiltedProblem) -> _Answer | None:
-    """The linear programme by SciPy's HiGHS: slow, and right to about 1e-7, but made for the hardest bases.
+    """The dual programme by SciPy's HiGHS: slow, but made for the hardest bases.
 
-    Variables b+, b-, u, v >= 0 with X b+ - X b- + u - v = y and cost mu'(b+ + b-) + q 1'u + (1 - q) 1'v.
+    max y'd over q - 1 <= d <= q, -mu <= X'd <= mu; the coefficients are the multipliers of the last two.
     """
-    n = len(scaled.y)
-    X = csr_array(scaled.X)
-    identity = eye_array(n, format="csr")
-    q = scaled.quantile
-    cost = np.concatenate([scaled.mu, scaled.mu, np.full(n, q), np.full(n, 1.0 - q)])
-    result = linprog(
-        cost, A_eq=hstack([X, -X, identity, -identity], format="csc"), b_eq=scaled.y, method="highs"
-    )
-    if result.x is None or result.eqlin is None:
-        return None
     p = scaled.X.shape[1]
-    return _Answer(result.x[:p] - result.x[p : 2 * p], np.asarray(result.eqlin.marginals))
+    result = linprog(
+        -scaled.y,
+        A_ub=np.vstack([scaled.X.T, -scaled.X.T]),
+        b_ub=np.concatenate([scaled.mu, scaled.mu]),
+        bounds=(scaled.quantile - 1.0, scaled.quantile),
+        method="highs",
+    )
+    if result.x is None:
+        return None
+    multipliers = -np.asarray(result.ineqlin.marginals)
+    return _Answer(multipliers[:p] - multipliers[p:], np.asarray(result.x))
