@@ -46,8 +46,8 @@ def l1_quantile_path(
     bad = ~((sequence >= 0.0) & np.isfinite(sequence))
     if bad.any():
         raise ConfigError(f"lams contains {sequence[bad][0]}: penalties must be finite and not negative")
-    relative = np.ones(np.shape(X)[1:]) if weights is None else weights
-    first = checked_problem(X, y, relative, quantile)
+    relative = 1.0 if weights is None else weights
+    first = checked_problem(X, y, relative, quantile, "weights")
     path = np.zeros((len(sequence), first.X.shape[1]))
     walker = _Walker(first)
     for step, lam in enumerate(sequence):
@@ -93,8 +93,8 @@ def lambda_max(X: ArrayLike, y: ArrayLike, quantile: float = 0.5, weights: Array
     first. It is the smallest such penalty unless residuals of that first fit tie at zero, when a smaller
     one may do. Zero if nothing is penalised.
     """
-    relative = np.ones(np.shape(X)[1:]) if weights is None else weights
-    problem = checked_problem(X, y, relative, quantile)
+    relative = 1.0 if weights is None else weights
+    problem = checked_problem(X, y, relative, quantile, "weights")
     penalised = problem.lam > 0.0
     if not penalised.any():
         return 0.0

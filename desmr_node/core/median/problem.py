@@ -191,8 +191,13 @@ def _shrink_to_box(d: Floats, quantile: float) -> float:
     return 1.0 / largest if largest > 1.0 else 1.0
 
 
-def checked_problem(X: ArrayLike, y: ArrayLike, lam: ArrayLike, quantile: float) -> QuantileProblem:
-    """The caller's arrays as a problem, or one sentence about what is wrong with them."""
+def checked_problem(
+    X: ArrayLike, y: ArrayLike, lam: ArrayLike, quantile: float, name: str = "lam"
+) -> QuantileProblem:
+    """The caller's arrays as a problem, or one sentence about what is wrong with them.
+
+    `name` is what the caller calls the penalties.
+    """
     rows, peak = checked_matrix(X)
     response = _real(y, "y")
     if response.ndim != 1 or len(response) != len(rows):
@@ -203,7 +208,7 @@ def checked_problem(X: ArrayLike, y: ArrayLike, lam: ArrayLike, quantile: float)
         i = int(np.flatnonzero(~(np.abs(response) <= LARGEST_VALUE))[0])
         raise DataError(f"y is {response[i]} at row {i} (from 0): {_REMEDY}")
     return QuantileProblem(
-        rows, response, checked_weights(lam, rows.shape[1], "lam"), checked_quantile(quantile), peak
+        rows, response, checked_weights(lam, rows.shape[1], name), checked_quantile(quantile), peak
     )
 
 

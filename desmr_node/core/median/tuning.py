@@ -84,7 +84,7 @@ def pivotal_lambda(
     """
     rows, _ = checked_matrix(X)
     p = rows.shape[1]
-    relative = np.ones(p) if weights is None else checked_weights(weights, p, "weights")
+    relative = checked_weights(1.0 if weights is None else weights, p, "weights")
     return _pivotal(rows, checked_quantile(quantile), rng, relative, confidence, margin, draws)
 
 
@@ -153,8 +153,7 @@ def pilot(
     Pilot
         Multiplying y by a number multiplies the coefficients by it.
     """
-    relative = np.ones(np.shape(X)[1:]) if weights is None else weights
-    problem = checked_problem(X, y, relative, quantile)
+    problem = checked_problem(X, y, 1.0 if weights is None else weights, quantile, "weights")
     n = len(problem.y)
     square = np.einsum("ij,ij->j", problem.X, problem.X) / n
     # A column that is large here has large scores: penalised by its size, it does not raise the level of
