@@ -87,3 +87,16 @@ def test_an_answer_that_is_not_optimal_is_not_called_so(monkeypatch, table):
     solution = l1_quantile_certified(X, y, 0.1)
     assert not solution.optimal
     assert solution.gap == pytest.approx(1.0)
+
+
+def test_no_dual_vector_proves_too_much_where_penalties_are_tiny():
+    rng = np.random.default_rng(6)
+    X, y = rng.standard_normal((20, 60)), rng.standard_normal(20)
+    lam = np.full(60, 1e-5)
+    best = l1_quantile_certified(X, y, lam)
+    problem = checked_problem(X, y, lam, 0.5)
+    assert best.gap <= 1e-11
+    for coef in (np.zeros(60), best.coef):
+        for _ in range(20):
+            certificate = problem.certificate(coef, rng.uniform(-1.0, 1.0, 20))
+            assert certificate.bound <= best.objective * (1.0 + 1e-9)

@@ -34,6 +34,10 @@ LARGEST_VALUE = 1e100
 # Where mu_k is this small beside what the column could reach, |X_k'd| <= mu_k is nearly an equation:
 # shrinking d until rounding errors fit would throw the bound away, moving d a little does not.
 NEAR_EQUATION = 1e-4
+# Beside n times the largest entry of a column: what rounding can leave of an equation.
+ROUNDING = 1e-13
+# A gap that no other repair of the dual vector needs to improve.
+GOOD_ENOUGH = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,34 +99,41 @@ class QuantileProblem:
 
     def certificate(self, coef: Floats, dual: Floats) -> Certificate:
         """Make `dual` feasible and compare D(dual) with P(coef)."""
-        n = len(self.y)
-        feasible, shortfall = self._feasible(dual, coef)
         objective = self.objective(coef)
-        bound = 2.0 / n * (float(self.y @ feasible) - shortfall)
-        at_zero = 2.0 / n * check_loss(self.y, self.quantile)
+        at_zero = 2.0 / len(self.y) * check_loss(self.y, self.quantile)
         scale = max(objective, SCALE_FLOOR * at_zero)
+        # near-equations first; where their columns are nearly dependent, shrinking may do better than moving
+        best = self._bounded(objective, scale, *self._feasible(dual, coef, NEAR_EQUATION))
+        if best.gap <= GOOD_ENOUGH:
+            return best
+        other = self._bounded(objective, scale, *self._feasible(dual, coef, 0.0))
+        return other if other.gap < best.gap else best
+
+    def _bounded(self, objective: float, scale: float, feasible: Floats, shortfall: float) -> Certificate:
+        bound = 2.0 / len(self.y) * (float(self.y @ feasible) - shortfall)
         gap = (objective - bound) / scale if scale > 0.0 else 0.0
         return Certificate(objective, bound, gap, feasible)
 
-    def _feasible(self, dual: Floats, coef: Floats) -> tuple[Floats, float]:
-        """The nearest convenient feasible dual, and what its remaining violation may cost.
+    def _feasible(self, dual: Floats, coef: Floats, share: float) -> tuple[Floats, float]:
+        """A feasible dual next to the given one, and what rounding may have added to its value.
 
-        The box is restored by clipping, near-equations by projection, the rest by shrinking towards 0,
-        which is feasible. What rounding leaves of the near-equations, e_k = |X_k'd| - mu_k > 0, can raise
-        y'd above the optimum by at most sum_k e_k |b*_k|; with b* of the size of `coef` that is the
-        shortfall.
+        The box is restored by clipping, the equations and near-equations (mu_k up to `share` of what the
+        column could reach) by projection, the rest by shrinking towards 0, which is feasible. What rounding
+        leaves of the projected ones, e_k = |X_k'd| - mu_k > 0, can raise y'd above the optimum by at most
+        sum_k e_k |b*_k|; with b* of the size of `coef` that is the shortfall. More than rounding is shrunk
+        away too.
         """
         n = len(self.y)
         mu, peak = self.mu, self.peak
         d = np.clip(dual, self.quantile - 1.0, self.quantile)
-        reach = n * peak
-        soft = (mu <= NEAR_EQUATION * reach) & (peak > 0.0)
+        soft = (mu <= share * n * peak) & (peak > 0.0)
         g = self.X.T @ d
         if soft.any():
             d, g = self._project(d, g, np.flatnonzero(soft))
             d *= _shrink_to_box(d, self.quantile)
             g = self.X.T @ d
-        hard = ~soft & (np.abs(g) > mu)
+        excess = np.abs(g) - mu
+        hard = (excess > 0.0) & ~(soft & (excess <= ROUNDING * n * peak))
         if hard.any():
             shrink = float(np.min(mu[hard] / np.abs(g[hard])))
             d *= shrink
@@ -143,9 +154,9 @@ class QuantileProblem:
                 break
             if Z is None:
                 Z = self.X[:, soft] / peak
-                values, vectors = np.linalg.eigh(Z.T @ Z)
-                inverse = np.where(values > 1e-12 * values[-1], 1.0, 0.0) / np.maximum(values, 1e-300)
-            d = d - Z @ (vectors @ (inverse * (vectors.T @ excess)))
+                U, values, V = np.linalg.svd(Z, full_matrices=False)
+                rank = int(np.count_nonzero(values > 1e-14 * values[0]))
+            d = d - U[:, :rank] @ ((V[:rank] @ excess) / values[:rank])
             g = self.X.T @ d
         return d, g
 
@@ -165,6 +176,10 @@ class TiltedProblem:
     mu: Floats
     quantile: float
     tilt: Floats
+
+    def value(self, coef: Floats, residuals: Floats) -> float:
+        """The objective at `coef`, whose residuals are known."""
+        return check_loss(residuals, self.quantile) + float(self.mu @ np.abs(coef) - self.tilt @ coef)
 
     def columns(self, chosen: NDArray[np.intp]) -> TiltedProblem:
         """The same problem with the other coefficients held at zero."""

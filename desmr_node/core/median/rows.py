@@ -101,56 +101,73 @@ def _approximate(
 def _settle(problem: TiltedProblem, level: _Level, effort: Effort) -> VertexPoint | None:
     """The whole table: solve in the band, verify the signs outside, repeat."""
     width = BAND
-    residuals = problem.y - problem.X @ level.coef
+    centre = level.coef
+    residuals = problem.y - problem.X @ centre
+    value = problem.value(centre, residuals)
     rounding = 1e-12 * (1.0 + np.abs(problem.y))
-    point: VertexPoint | None = None
+    basis: tuple[list[int], list[int]] | None = None
+    leverage: Floats | None = None  # a pass over X that ordinary tables do not need
     for _ in range(ROUNDS):
-        if point is None:
-            kept = _band(residuals, level, width)
+        if basis is None:
+            kept = _band(residuals if leverage is None else residuals / leverage, level, width)
             assumed = _sign_duals(residuals, problem.quantile)
             fixed = np.where(kept, 0.0, assumed)
             tilt = problem.X.T @ fixed + problem.tilt
         near = np.flatnonzero(kept)
         narrow = TiltedProblem(problem.X[near], problem.y[near], problem.mu, problem.quantile, tilt)
-        basis = None if point is None else (point.columns, np.searchsorted(near, point.rows).tolist())
-        found = solve_columns(narrow, Guess(level.coef, basis, level.working), effort)
-        level.coef, level.working, level.nonzeros = found.coef, found.working, max(1, len(found.columns))
-        residuals = problem.y - problem.X @ found.coef
-        wrong = ~kept & (_sign_duals(residuals, problem.quantile) != assumed) & (np.abs(residuals) > rounding)
+        warm = None if basis is None else (basis[0], np.searchsorted(near, basis[1]).tolist())
+        found = solve_columns(narrow, Guess(centre, warm, level.working), effort)
+        columns, rows = found.columns, near[found.rows].tolist()
+        now = problem.y - problem.X @ found.coef
+        wrong = ~kept & (_sign_duals(now, problem.quantile) != assumed) & (np.abs(now) > rounding)
         count = int(np.count_nonzero(wrong))
         if count == 0 and found.solved:
             fixed[near] = found.dual
-            return VertexPoint(
-                found.coef, fixed, found.columns, near[found.rows].tolist(), found.solved, found.working
-            )
-        if not found.solved or count > 0.2 * len(near):
-            # a poor guess: a new band around the new coefficients, and a wider one, lest it goes to and fro
-            point = None
-            width *= 2.0
+            return VertexPoint(found.coef, fixed, columns, rows, True, found.working)
+        level.working, level.nonzeros = found.working, max(1, len(columns))
+        poor = not found.solved or count > 0.2 * len(near)
+        # with many wrong signs the fit runs away: then the band stays where the loss was smaller
+        if not poor or problem.value(found.coef, now) < value:
+            centre, residuals = found.coef, now
+            value = problem.value(centre, residuals)
+        if poor:
+            basis = None
+            width *= 3.0
+            if leverage is None:
+                leverage = _leverage(problem.X)
             continue
         returning = np.flatnonzero(wrong)
         tilt = tilt - assumed[returning] @ problem.X[returning]
         fixed[returning] = 0.0
         kept = kept | wrong
-        point = VertexPoint(
-            found.coef, found.dual, found.columns, near[found.rows].tolist(), True, found.working
-        )
+        basis = columns, rows
     return None
 
 
 def _band(residuals: Floats, level: _Level, width: float) -> NDArray[np.bool_]:
-    """The rows whose sign is open, given how far the coefficients may still move."""
+    """The rows whose sign is open, given how far the coefficients may still move.
+
+    `residuals` are in units of the distance they can move.
+    """
     n = len(residuals)
     size = np.abs(residuals)
     least = min(n, 4 * level.nonzeros + 60)
     thinned = size[:: max(1, n // 4000)]
-    reach = width * float(np.median(thinned)) * np.sqrt(level.nonzeros / level.rows_seen)
+    # the median, unless so many residuals tie at zero that it says nothing
+    typical = max(float(np.median(thinned)), 0.4 * float(np.quantile(thinned, 0.75)))
+    reach = width * typical * np.sqrt(level.nonzeros / level.rows_seen)
     share = min(0.9, max(least / n, float(np.mean(thinned <= reach))))
     kept = size <= np.quantile(thinned, share)
     if np.count_nonzero(kept) < least:
         kept = np.zeros(n, dtype=np.bool_)
         kept[np.argpartition(size, least - 1)[:least]] = True
     return np.asarray(kept)
+
+
+def _leverage(X: Floats) -> Floats:
+    """How far a residual moves with the coefficients, 1 for all rows but the longest."""
+    length = np.sqrt(np.einsum("ij,ij->i", X, X))
+    return np.asarray(np.maximum(1.0, length / max(float(np.median(length)), 1e-300)))
 
 
 def _worth_keeping(coef: Floats, dual: Floats, part: TiltedProblem) -> tuple[NDArray[np.intp], int]:
