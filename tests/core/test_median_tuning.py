@@ -133,6 +133,15 @@ def test_a_column_that_hardly_varies_here_gets_no_wild_coefficient():
     assert np.linalg.norm(fitted - truth) <= 0.6
 
 
+def test_one_absurd_response_changes_next_to_nothing():
+    rng = np.random.default_rng(15)
+    X, y, _, weights = design(200, 40, "normal", rng)
+    once = pilot(X, y, weights=weights, rng=np.random.default_rng(0)).coef
+    y[7] = 1e15
+    again = pilot(X, y, weights=weights, rng=np.random.default_rng(0)).coef
+    assert np.linalg.norm(again - once) <= 0.2
+
+
 def test_other_quantiles():
     rng = np.random.default_rng(14)
     X, y, truth, weights = design(1000, 40, "normal", rng)

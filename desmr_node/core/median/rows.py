@@ -42,10 +42,10 @@ def solve_rows(problem: TiltedProblem, start: Floats | None, effort: Effort) -> 
     if start is None:
         level = _sample_levels(problem, effort)
     else:
-        # the last fit was exact for another penalty: as good as a sample of some size
-        free = np.arange(problem.X.shape[1])
-        level = _Level(start, free, max(1, int(np.count_nonzero(start))), max(1, n // SAMPLE_GROWTH**2))
-        level.working = _worth_keeping(start, _signs(problem, start), problem)[0]
+        # a fit for another penalty, say: taken for as good as one on a sample of some size
+        dual = _sign_duals(problem.y - problem.X @ start, problem.quantile)
+        working, k = _worth_keeping(start, dual, problem)
+        level = _Level(start, working, k, max(1, n // SAMPLE_GROWTH**2))
     return _settle(problem, level, effort)
 
 
@@ -182,10 +182,6 @@ def _worth_keeping(coef: Floats, dual: Floats, part: TiltedProblem) -> tuple[NDA
     if count >= NEARLY_ALL * p:
         return np.arange(p), k
     return np.sort(np.argpartition(slack, count - 1)[:count]), k
-
-
-def _signs(problem: TiltedProblem, coef: Floats) -> Floats:
-    return _sign_duals(problem.y - problem.X @ coef, problem.quantile)
 
 
 def _sign_duals(residuals: Floats, quantile: float) -> Floats:

@@ -198,8 +198,8 @@ def _noise_density(problem: QuantileProblem, coef: Floats) -> float | None:
     about the noise and are left out.
     """
     residuals = problem.y - problem.X @ coef
-    size = np.abs(problem.y).max()
-    residuals = residuals[np.abs(residuals) > 1e-9 * size]
+    size = np.abs(problem.y)
+    residuals = residuals[np.abs(residuals) > 1e-9 * (size + np.median(size))]
     if len(residuals) == 0:
         return None
     deviation = np.abs(residuals - np.median(residuals))

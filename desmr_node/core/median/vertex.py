@@ -240,9 +240,7 @@ class Vertex:
         self._b += step.length * db
         rows = step.turned_rows
         if len(rows):
-            change = np.where(self._d[rows] > 0.0, -1.0, 1.0)  # q - 1 - q, or q - (q - 1)
-            self._d[rows] += change
-            # q - 1 + 1 may differ from q in the last bit
+            change = np.where(self._d[rows] > 0.0, -1.0, 1.0)  # from q to q - 1, or back
             self._d[rows] = np.where(change > 0.0, self._q, self._q - 1.0)
             self._c += change @ self._by_row[rows]
         self._s[step.turned_columns] *= -1.0
