@@ -1,0 +1,84 @@
+"""What to fit and how: the settings that all members of a network share."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from desmr_node.errors import ConfigError
+
+
+class FitSpec(BaseModel):
+    """The fit all nodes agree on. Defaults estimate a sparse median regression without tuning.
+
+    ``FitSpec(update="linearised", metric="identity", penalty="l1", outer=10, inner=50, tolerance=0.0)`` is
+    the paper's algorithm; ``loss="squared"`` is its least-squares sibling deLR.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    loss: Literal["median", "squared"] = Field("median", description="check loss, or least squares (deLR)")
+    quantile: float = Field(0.5, gt=0.0, lt=1.0, description="level of the check loss; 0.5 is the median")
+    penalty: Literal["l1", "scad", "mcp", "l0"] = Field(
+        "scad", description="scad estimates and selects best, l1 predicts best"
+    )
+    lambda_: Literal["bic"] | float = Field(
+        "bic", description="penalty level, or 'bic': chosen by the network with `score`"
+    )
+    lambdas: int = Field(20, ge=2, le=200, description="candidates tried at once when lambda_ is 'bic'")
+    score: Literal["likelihood-ratio", "bic-squares", "bic-check"] = Field(
+        "likelihood-ratio", description="what a candidate lambda is judged by"
+    )
+    update: Literal["exact", "linearised"] = Field("exact", description="local update: to the end, or one step")
+    metric: Literal["pooled", "identity"] = Field("pooled", description="in what metric neighbours must agree")
+    tau: Literal["auto"] | float = Field("auto", description="pull of an edge; 'auto' takes the graph's best")
+    outer: int = Field(20, ge=1, description="most outer rounds (new pseudo-responses)")
+    inner: int = Field(10, ge=1, description="ADMM rounds in each outer round")
+    tolerance: float = Field(
+        0.1, ge=0.0, description="stop when a round moves the fit by less than this many standard errors"
+    )
+    intercept: bool = Field(True, description="an unpenalised constant")
+    scaling: Literal["network", "none"] = Field(
+        "network", description="penalise coefficients per network-wide standard deviation, or as they are"
+    )
+    weights: Literal["rows", "nodes"] = Field("rows", description="every row counts the same, or every node")
+    bandwidth: Literal["scale", "paper"] = Field(
+        "scale", description="density bandwidth: from the residuals' scale, or the paper's rule"
+    )
+    smoothing: Literal["kernel", "none"] = Field("kernel", description="x")
+    sparsity: int | None = Field(None, ge=1, description="number of nonzeros s that bandwidth='paper' assumes")
+    max_lag: int = Field(0, ge=0, description="rounds a neighbour may lag behind; 0 is lock-step")
+    edge_force: Literal["off"] = Field("off", description="bound on an edge's pull; only 'off' in this release")
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise ConfigError(_explain(error)) from None
+
+    def model_post_init(self, context: Any) -> None:
+        """Conditions on more than one setting."""
+        if self.lambda_ != "bic" and self.lambda_ < 0:
+            raise ConfigError(f"lambda_ is {self.lambda_}: a penalty level cannot be negative; use 0 or more, or 'bic'")
+        if self.tau != "auto" and self.tau <= 0:
+            raise ConfigError(f"tau is {self.tau}: give a positive number, or 'auto'")
+        if self.bandwidth == "paper" and self.sparsity is None:
+            raise ConfigError("bandwidth = 'paper' needs sparsity, the number of nonzeros: give it, or use 'scale'")
+        if self.loss == "squared" and self.quantile != 0.5:
+            raise ConfigError(
+                f"quantile is {self.quantile} but loss is 'squared', which has no quantile: use loss = 'median'"
+            )
+        if self.loss == "squared" and self.score == "bic-check":
+            raise ConfigError("score = 'bic-check' needs loss = 'median': use 'bic-squares'")
+
+
+def _explain(error: ValidationError) -> str:
+    """One sentence per mistake, in the user's words."""
+    sentences = []
+    for mistake in error.errors():
+        key = ".".join(str(part) for part in mistake["loc"][:1]) or "FitSpec"
+        if mistake["type"] == "extra_forbidden":
+            known = ", ".join(FitSpec.model_fields)
+            sentences.append(f"{key} is not a setting of FitSpec: the settings are {known}")
+        else:
+            sentences.append(f"{key} is {mistake['input']!r}: {mistake['msg'][0].lower()}{mistake['msg'][1:]}")
+    return "; ".join(dict.fromkeys(sentences))
