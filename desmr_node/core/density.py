@@ -22,7 +22,7 @@ _BINS_PER_OCTAVE = 8
 
 def kernel(u: Matrix) -> Matrix:
     """The paper's kernel on [-1, 1], (105 - 525 u^2 + 735 u^4 - 315 u^6) / 64: integrates to 1, order 4."""
-    v = np.minimum(u * u, 1.0)
+    v = np.minimum(np.abs(u), 1.0) ** 2
     return (105.0 - v * (525.0 - v * (735.0 - 315.0 * v))) / 64.0
 
 
@@ -62,7 +62,8 @@ class Bins:
     @classmethod
     def around(cls, scale: float) -> "Bins":
         """Enough bins for a density and the next scale once the scale is known within a factor of 8."""
-        return cls(int(np.floor(np.log2(scale))) - 5, 9)
+        # Kept where every edge is a normal number: only those are read off the bits.
+        return cls(int(np.clip(np.floor(np.log2(scale)) - 5, -1000, 1000)), 9)
 
     @property
     def size(self) -> int:
@@ -117,5 +118,10 @@ def binned_density(bins: Bins, counts: Vector, bandwidth: float, scale: float) -
     """`kernel_density` from bin counts, kept within what `scale` makes plausible."""
     edges = bins.edges()
     middles = np.concatenate([[0.0], (edges[:-1] + edges[1:]) / 2, [np.inf]])
-    estimate = float(counts @ kernel(middles / bandwidth)) / (bandwidth * float(np.sum(counts)))
+    weights = kernel(middles / bandwidth)
+    # The lowest bin reaches down to zero and may be as wide as the kernel: take the kernel's mean over it.
+    reach = edges[0] / bandwidth
+    if reach > 1e-3:
+        weights[0] = (kernel_distribution(reach) - 0.5) / reach
+    estimate = float(counts @ weights) / (bandwidth * float(np.sum(counts)))
     return float(np.clip(estimate, _SHAPE_RANGE[0] / scale, _SHAPE_RANGE[1] / scale))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 
 import numpy as np
 
@@ -22,7 +23,12 @@ class Graph:
         for edge in edges:
             if len(edge) != 2:
                 raise ConfigError(f"edge {tuple(edge)} must name exactly two nodes")
-            j, k = int(edge[0]), int(edge[1])
+            try:
+                j, k = map(index, edge)
+            except TypeError:
+                raise ConfigError(
+                    f"edge {tuple(edge)} must name nodes by whole numbers 0..{m - 1}: correct it"
+                ) from None
             if not (0 <= j < m and 0 <= k < m):
                 raise ConfigError(f"edge ({j}, {k}) names a node outside 0..{m - 1}: there are {m} data sets")
             if j == k:
@@ -105,12 +111,14 @@ def penalty_parameter(graph: Graph) -> float:
 
     Members whose curvatures differ want a firmer pull than the model says: on the crime data the distance to
     the pooled solution after 250 rounds is 1e-5 at the model's optimum, 6e-8 at twice that, 1e-9 at three
-    times and 1e-7 at five times; on the simulated designs all but the last do equally well. Every node knows the whole graph after its first network sum, so all compute the same value; two
-    digits are all the optimum is worth and keep the value independent of the linear algebra library.
+    times and 1e-7 at five times; on the simulated designs all but the last do equally well. Every node knows
+    the whole graph after its first network sum, so all compute the same value; two digits are all the
+    optimum is worth and keep the value independent of the linear algebra library.
     """
     if graph.size == 1:
         return 1.0
     # Large networks: the eigenvalue problem is 2m x 2m and the optimum is flat, so a coarse search will do.
-    candidates = np.geomspace(0.02, 2.0, 41 if graph.size <= 50 else 13)
+    # The optimum falls like 1/m for complete graphs and grows like m for paths.
+    candidates = np.geomspace(0.002, 20.0, 81 if graph.size <= 50 else 25)
     rates = [contraction(graph, float(tau)) for tau in candidates]
     return float(f"{2.0 * candidates[int(np.argmin(rates))]:.1e}")

@@ -66,7 +66,8 @@ def _best_of(z: Matrix, candidates: list[Matrix], penalty: Penalty, step: ArrayL
     piece, or zero. Comparing the pieces is right for every step, also where a piece is concave and the
     textbook formula (valid only for step < a - 1, or step < gamma) is not.
     """
-    stack = np.stack(candidates)
+    shape = np.broadcast_shapes(np.shape(z), np.shape(step), np.shape(lam))
+    stack = np.stack([np.broadcast_to(candidate, shape) for candidate in candidates])
     cost = 0.5 * (stack - np.abs(z)) ** 2 + np.asarray(step) * penalty.value(stack, lam)
     best = np.take_along_axis(stack, np.argmin(cost, axis=0)[None], axis=0)[0]
     return np.sign(z) * best
@@ -99,7 +100,7 @@ class Scad:
         # A concave middle piece has its minimum at an end, and both ends belong to the other pieces too.
         middle = np.where(curvature > 0, np.clip(np.nan_to_num(stationary), lam, self.a * lam), lam)
         last = np.maximum(t, self.a * lam)
-        return _best_of(z, [np.broadcast_to(x, t.shape) for x in (first, middle, last)], self, step, lam)
+        return _best_of(z, [first, middle, last], self, step, lam)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class Mcp:
             stationary = (t - step * lam) / curvature
         inner = np.where(curvature > 0, np.clip(np.nan_to_num(stationary), 0.0, self.gamma * lam), 0.0)
         last = np.maximum(t, self.gamma * lam)
-        return _best_of(z, [np.broadcast_to(x, t.shape) for x in (inner, last)], self, step, lam)
+        return _best_of(z, [inner, last], self, step, lam)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ class ArrayRows:
         y = y if isinstance(y, np.ndarray) else np.asarray(y)
         if X.ndim != 2 or y.ndim != 1:
             raise DataError(
-                f"{name}: X must be a table (rows x columns) and y a vector, got {X.ndim} and {y.ndim} dimensions"
+                f"{name}: X must be a table (rows x columns) and y a vector, "
+                f"got {X.ndim} and {y.ndim} dimensions"
             )
         if len(X) != len(y):
             raise DataError(f"{name}: X has {len(X)} rows and y has {len(y)}: they must be as many")

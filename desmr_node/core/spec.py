@@ -34,7 +34,7 @@ class FitSpec(BaseModel):
     outer: int = Field(20, ge=1, description="most outer rounds (new pseudo-responses)")
     inner: int = Field(10, ge=1, description="ADMM rounds in each outer round")
     tolerance: float = Field(
-        0.1, ge=0.0, description="stop when a round moves the fit by less than this many standard errors"
+        0.25, ge=0.0, description="stop when a round moves the fit by less than this many standard errors"
     )
     intercept: bool = Field(True, description="an unpenalised constant")
     scaling: Literal["network", "none"] = Field(
@@ -44,7 +44,9 @@ class FitSpec(BaseModel):
     bandwidth: Literal["scale", "paper"] = Field(
         "scale", description="density bandwidth: from the residuals' scale, or the paper's rule"
     )
-    smoothing: Literal["kernel", "none"] = Field("kernel", description="x")
+    smoothing: Literal["kernel", "none"] = Field(
+        "kernel", description="pseudo-responses smoothed over the bandwidth, or the paper's jump at zero"
+    )
     sparsity: int | None = Field(None, ge=1, description="number of nonzeros s that bandwidth='paper' assumes")
     max_lag: int = Field(0, ge=0, description="rounds a neighbour may lag behind; 0 is lock-step")
     edge_force: Literal["off"] = Field("off", description="bound on an edge's pull; only 'off' in this release")

@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from desmr_node.core.arrays import Vector
+from desmr_node.core.arrays import Counts, Vector
 
 Score = Literal["likelihood-ratio", "bic-squares", "bic-check"]
 
@@ -19,18 +19,20 @@ def universal_level(total_rows: float, columns: int, quantile: float) -> float:
     return float(deviation * np.sqrt(2.0 * np.log(max(columns, 2))))
 
 
-def check_grid(total_rows: float, columns: int, quantile: float, size: int, top: float) -> Vector:
-    """`size` lambdas for the check loss, decreasing, around the universal level.
+def check_grid(total_rows: float, columns: int, quantile: float, penalty: str, size: int) -> Vector:
+    """`size` lambdas for the check loss, decreasing by a factor of 8 in all, around the universal level.
 
-    No slope of the loss exceeds 1 (columns have unit spread), so neither does a useful lambda.
+    The l1 penalty pays for every lambda with bias and wants smaller ones than penalties that leave large
+    coefficients alone. No slope of the loss exceeds 1 (columns have unit spread), so neither does a useful
+    lambda. Where the grid turns out too high, `agreement` moves it down.
     """
-    level = universal_level(total_rows, columns, quantile)
-    start = min(top * level, 1.0)
-    return np.geomspace(start, start / 8.0, size)
+    top = (2.0 if penalty == "l1" else 4.0) * universal_level(total_rows, columns, quantile)
+    return np.geomspace(min(top, 1.0), min(top, 1.0) / 8.0, size)
 
 
-def squares_grid(largest: float, size: int) -> Vector:
+def squares_grid(linear: Vector, size: int) -> Vector:
     """`size` lambdas for least squares, decreasing from the smallest that leaves only the intercept."""
+    largest = max(float(np.max(np.abs(linear))), 1e-300)
     return np.geomspace(largest, largest / 1000.0, size)
 
 
@@ -39,7 +41,7 @@ def scores(
     *,
     check: Vector,
     squares: Vector,
-    df: Vector,
+    df: Counts,
     density: float,
     quantile: float,
     total_rows: float,
@@ -51,14 +53,14 @@ def scores(
     ----------
     check : mean over rows of 2 rho_q(y - x'b)
     squares : mean over rows of the squared surrogate residual (squared residual for loss "squared")
-    df : number of nonzero coefficients, averaged over nodes
+    df : number of coefficients in the network's support
     density : agreed density of the noise at zero
     """
-    import os; cost = df * (float(os.environ.get("COST","1"))*np.log(max(total_rows, 2.0)) + float(os.environ.get("A","0"))*np.log(columns))
+    price = np.log(max(total_rows, 2.0))
     if rule == "likelihood-ratio":
-        # Koenker and Machado (1999): 2 f / (q (1-q)) times a difference of summed check losses is chi-squared.
-        return density / (quantile * (1.0 - quantile)) * total_rows * check + cost
+        # Koenker and Machado (1999): f / (q (1-q)) times a difference of summed 2 rho_q is chi-squared.
+        return density / (quantile * (1.0 - quantile)) * total_rows * check + price * df
     if rule == "bic-squares":
-        return total_rows * np.log(np.maximum(squares, 1e-300)) + cost
-    # Lee, Noh and Park (2014); half the usual price per coefficient, since the check loss enters once.
-    return total_rows * np.log(np.maximum(check, 1e-300)) + 0.5 * cost
+        return total_rows * np.log(np.maximum(squares, 1e-300)) + price * df
+    # After Lee, Noh and Park (2014), whose price grows with the number of columns tried.
+    return total_rows * np.log(np.maximum(check, 1e-300)) + (price + np.log(max(columns, 1))) * df

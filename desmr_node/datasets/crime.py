@@ -9,11 +9,12 @@ import gzip
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from desmr_node.core.arrays import Matrix, Vector
+from desmr_node.errors import ConfigError
 
 DIVISIONS = (
     "New England",
@@ -57,6 +58,9 @@ def load_crime() -> CrimeTable:
         table = list(reader)
     values = np.array([[float(cell) for cell in row[2:]] for row in table])
     division = np.array([DIVISIONS.index(row[0]) for row in table])
+    # Every caller gets the same arrays.
+    values.setflags(write=False)
+    division.setflags(write=False)
     return CrimeTable(values[:, :-1], values[:, -1], division, tuple(header[2:-1]))
 
 
@@ -75,6 +79,8 @@ def crime_network(scenario: Scenario, rng: np.random.Generator) -> CrimeNetwork:
     "balanced" adds to every division one injected row per nine of its own; "attacker" adds a tenth member,
     joined to all nine, with one injected row per nine of the whole. Injected predictors are standard normal.
     """
+    if scenario not in get_args(Scenario):
+        raise ConfigError(f"scenario {scenario!r} is unknown: choose one of {', '.join(get_args(Scenario))}")
     table = load_crime()
     X = (table.X - table.X.mean(axis=0)) / table.X.std(axis=0, ddof=1)
     y = (table.y - table.y.mean()) / table.y.std(ddof=1)

@@ -1,0 +1,143 @@
+"""The result of a fit, in the data's own units, with an honest account of how it ended."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from desmr_node.core.agreement import Ground, Plan, Result, Verdict
+from desmr_node.core.arrays import Mask, Matrix, Vector
+from desmr_node.core.spec import FitSpec
+
+
+def _loss_unit(ground: Ground, spec: FitSpec) -> float:
+    """What one unit of the scaled loss is in the data's units."""
+    unit = ground.scaling.unit
+    return unit if spec.loss == "median" else unit**2
+
+
+def _lambda_unit(ground: Ground, spec: FitSpec) -> float:
+    """The check loss has slopes without a unit; least squares has those of the response."""
+    return 1.0 if spec.loss == "median" else ground.scaling.unit
+
+
+@dataclass(frozen=True, slots=True)
+class OuterRound:
+    """One line of a fit's history; `moved`, `disagreement` and `changed` in standard errors of the fit."""
+
+    outer: int
+    admm_rounds: int
+    candidates: int
+    lambda_: float
+    density: float
+    objective: float
+    nonzeros: int
+    moved: float
+    disagreement: float
+    changed: float
+    accepted: bool
+
+    @classmethod
+    def of(cls, plan: Plan, verdict: Verdict, admm_rounds: int, ground: Ground, spec: FitSpec) -> Self:
+        """What `verdict` said of the round that carried out `plan`."""
+        return cls(
+            outer=plan.outer + 1,
+            admm_rounds=admm_rounds,
+            candidates=len(plan.lambdas),
+            lambda_=verdict.lambda_ * _lambda_unit(ground, spec),
+            density=plan.density / ground.scaling.unit,
+            objective=verdict.objective * _loss_unit(ground, spec),
+            nonzeros=verdict.nonzeros - ground.scaling.intercept,
+            moved=verdict.moved,
+            disagreement=verdict.disagreement,
+            changed=verdict.changed,
+            accepted=verdict.outcome != "rejected",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFit:
+    """One model per node; they agree to within `disagreement` standard errors, and exactly on `support`.
+
+    Attributes
+    ----------
+    coef : (m, p), intercept : (m,)
+        Each node's model, in the units of the data.
+    lambda_ : the penalty level, given or chosen
+    support : (p,) the coefficients that the network holds to be nonzero
+    converged : whether the last round moved the fit by no more than the tolerance
+    message : how the fit ended, in a sentence
+    objective, pilot_objective :
+        Mean loss plus penalty at the result and at the mean of the pilots; the first is never the larger.
+    rounds, admm_rounds, bytes_sent :
+        Message rounds with the network sums, ADMM rounds alone, bytes of payload over all edges.
+    history : one `OuterRound` per outer round
+    """
+
+    coef: Matrix
+    intercept: Vector
+    lambda_: float
+    support: Mask
+    converged: bool
+    message: str
+    objective: float
+    pilot_objective: float
+    rounds: int
+    admm_rounds: int
+    bytes_sent: int
+    history: tuple[OuterRound, ...]
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        models: list[tuple[Vector, float]],
+        lambda_: float,
+        history: list[OuterRound],
+        result: Result,
+        verdict: Verdict | None,
+        rounds: int,
+        bytes_sent: int,
+        ground: Ground,
+        spec: FitSpec,
+    ) -> Self:
+        """Put the pieces together and say how it ended."""
+        coef = np.stack([b for b, _ in models])
+        converged = bool(verdict is not None and verdict.outcome == "converged" and result.keep_fit)
+        return cls(
+            coef=coef,
+            intercept=np.array([b0 for _, b0 in models]),
+            lambda_=lambda_ * _lambda_unit(ground, spec),
+            support=result.support[int(spec.intercept) :] if result.keep_fit else coef[0] != 0,
+            converged=converged,
+            message=_ending(history, verdict, converged, result, spec),
+            objective=result.objective * _loss_unit(ground, spec),
+            pilot_objective=result.start_objective * _loss_unit(ground, spec),
+            rounds=rounds,
+            admm_rounds=history[-1].admm_rounds,
+            bytes_sent=bytes_sent,
+            history=tuple(history),
+        )
+
+    def predict(self, X: Matrix, node: int = 0) -> Vector:
+        """Fitted values for new rows by one node's model."""
+        return np.asarray(X, dtype=np.float64) @ self.coef[node] + self.intercept[node]
+
+
+def _ending(
+    history: list[OuterRound], verdict: Verdict | None, converged: bool, result: Result, spec: FitSpec
+) -> str:
+    spent = f"{len(history)} outer rounds ({history[-1].admm_rounds} ADMM rounds)"
+    if not result.keep_fit:
+        return (
+            f"no step in {spent} improved on the mean of the pilots, which is returned instead: "
+            "raise inner, or look for a member whose data do not fit the others"
+        )
+    assert verdict is not None  # keep_fit implies an accepted round
+    if converged:
+        return f"converged in {spent}: the last moved the fit by {verdict.moved:.2g} standard errors"
+    return (
+        f"not converged in {spent}: the last accepted one still moved the fit by {verdict.moved:.2g} standard "
+        f"errors, neighbours differ by {verdict.disagreement:.2g} (tolerance {spec.tolerance:g}): "
+        "raise outer or inner, or the tolerance"
+    )
