@@ -1,4 +1,6 @@
-"""What the figures share: bounds that print themselves, and repetitions spread over the cores."""
+"""What the figures share: bounds that print themselves, repetitions spread over the cores, the memory of a
+process of its own, and a network of members that has been brought to its first round.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,19 @@ import argparse
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from desmr_node import FitSpec
+from desmr_node.core import agreement
+from desmr_node.core.agreement import Ground, Plan
+from desmr_node.core.graph import Graph, penalty_parameter
+from desmr_node.core.member import Member
+from desmr_node.core.rows import RowSource
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -23,6 +37,7 @@ class Check:
 
     @property
     def holds(self) -> bool:
+        """Whether the bound is met."""
         return self.measured <= self.bound if self.at_most else self.measured >= self.bound
 
     def __str__(self) -> str:
@@ -49,12 +64,84 @@ def repeat(task: Callable[[T], U], items: Sequence[T], jobs: int) -> list[U]:
         return list(pool.map(task, items))
 
 
-def parser(doc: str | None, repetitions: int) -> argparse.ArgumentParser:
-    """The options every figure has."""
-    options = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def apart(task: Callable[..., T], *arguments: Any) -> tuple[T, float]:
+    """The result of `task` in a fresh process, and the most memory it held at once, in MB (1e6 bytes).
+
+    Memory is RssAnon of /proc, looked up every 2 ms from outside: everything allocated, the interpreter
+    included, but not the pages of memory-mapped files, which the kernel takes back when it wants to.
+    """
+    context = get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(sender, task, arguments))
+    process.start()
+    sender.close()
+    peak = 0.0
+    while not receiver.poll(0.002):
+        peak = max(peak, _anonymous_megabytes(process.pid))
+    try:
+        result: T = receiver.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"{task.__name__} ended with exit code {process.exitcode}") from None
+    process.join()
+    return result, peak
+
+
+def _answer(sender: Connection, task: Callable[..., T], arguments: tuple[Any, ...]) -> None:
+    sender.send(task(*arguments))
+
+
+def _anonymous_megabytes(pid: int | None) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("RssAnon:"):
+            return float(line.split()[1]) * 1024 / 1e6
+    return 0.0  # no longer running
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Members that know their scaling, metric and pilots, and the first plan, which they have not opened."""
+
+    members: list[Member]
+    ground: Ground
+    plan: Plan
+
+    def open(self, plan: Plan) -> None:
+        """Begin an outer round at every member."""
+        for member in self.members:
+            member.open(plan)
+
+    def exchange(self) -> None:
+        """One ADMM round, as in `core.reference`."""
+        sent = [member.B for member in self.members]
+        for member in self.members:
+            member.step({k: sent[k] for k in member.neighbours})
+
+
+def prepared(sources: Sequence[RowSource], graph: Graph, spec: FitSpec, seed: int = 0) -> Prepared:
+    """What `core.reference` does before the first outer round."""
+    streams = np.random.default_rng(seed).spawn(len(sources))
+    members = [Member(rows, spec, graph.neighbours[j], streams[j]) for j, rows in enumerate(sources)]
+    moments = _total([member.moments() for member in members])
+    centre = agreement.centre(moments, spec)
+    spreads = _total([member.spreads(centre) for member in members])
+    ground = agreement.survey(moments, spreads, graph.size, spec)
+    start = _total([member.prepare(ground) for member in members])
+    metric = agreement.metric(start, ground, spec)
+    for member in members:
+        member.connect(metric, penalty_parameter(graph) if spec.tau == "auto" else spec.tau, start.pilot)
+    return Prepared(members, ground, agreement.first_plan(start, ground, spec))
+
+
+def _total(parts: list[Any]) -> Any:
+    return type(parts[0]).total(parts)
+
+
+def parser(doc: str | None, repetitions: int | None = None) -> argparse.ArgumentParser:
+    """The options figures have: all of them --tiny, those that repeat something two more."""
+    options = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--tiny", action="store_true", help="a small variant, for the tests")
-    options.add_argument("--repetitions", type=int, default=repetitions, help="default %(default)s")
-    options.add_argument("--jobs", type=int, default=2, help="processes, default %(default)s")
+    if repetitions is not None:
+        options.add_argument("--repetitions", type=int, default=repetitions, help="default %(default)s")
+        options.add_argument("--jobs", type=int, default=2, help="processes, default %(default)s")
     return options

@@ -22,11 +22,14 @@ from desmr_node.errors import DataError
 FIRST_BINS = Bins(-28, 36)
 #: Ridge of the pooled metric, relative to the mean variance of a column: duplicated columns stay invertible.
 _METRIC_RIDGE = 0.01
-#: A rejected step doubles the curvature of the surrogate; beyond this it would stand still.
-_MOST_DAMPING = 64.0
+#: A rejected step doubles the curvature of the surrogate. A step that is still uphill at a quarter of its
+#: length is taken: what rises then is not the loss but the price of consensus (members that each held one of
+#: two twin columns, say), and waiting would be for ever. `conclude` still guards the end.
+_MOST_DAMPING = 4.0
 #: By how much an objective may rise before the step is rejected, in units of its own sampling error, and
 #: more per standard error by which neighbours disagree: an inner loop that has not ended is not a bad step.
 _RISE, _RISE_PER_DISAGREEMENT = 0.5, 20.0
+_DISAGREEMENT_PRICE = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Ground:
 
 
 def centre(moments: Moments, spec: FitSpec) -> Vector:
-    """Column means to subtract: with an intercept they only move it; without one they would change the model."""
+    """Column means to subtract: with an intercept they only move it; without one they change the model."""
     if spec.intercept and spec.scaling == "network":
         return moments.sums / moments.rows
     return np.zeros_like(moments.sums)
@@ -133,7 +136,9 @@ def first_plan(start: Start, ground: Ground, spec: FitSpec) -> Plan:
     return Plan(0, lambdas, None, density, bandwidth, 1.0, bins, None, 0.0)
 
 
-def _density(counts: Vector, bins: Bins, outer: int, ground: Ground, spec: FitSpec) -> tuple[float, float, Bins]:
+def _density(
+    counts: Vector, bins: Bins, outer: int, ground: Ground, spec: FitSpec
+) -> tuple[float, float, Bins]:
     """Density of the residuals at zero, bandwidth of the pseudo-responses, bins for the next residuals."""
     if spec.loss == "squared":
         return 1.0, 0.0, bins
@@ -174,7 +179,7 @@ def judge(plan: Plan, report: Report, ground: Ground, spec: FitSpec) -> Verdict:
     support = majority(report.votes, ground.size)
     chosen = _choose(plan, report, support, ground, spec)
     nonzeros = int(np.count_nonzero(support[:, chosen]))
-    noise = _noise(plan, report, chosen, spec)
+    noise = float(_noise(plan, report, spec)[chosen])
     standard_error = max(noise * np.sqrt(max(nonzeros, 1) / ground.total_rows), 1e-300)
     moved, disagreement, changed = (
         float(np.sqrt(max(lengths[chosen], 0.0)) / standard_error)
@@ -199,11 +204,10 @@ def judge(plan: Plan, report: Report, ground: Ground, spec: FitSpec) -> Verdict:
     outcome: Outcome = "continue"
     before = np.inf if plan.loss is None else plan.loss + price * float(report.penalty_before[chosen])
     allowed = _RISE + _RISE_PER_DISAGREEMENT * max(plan.disagreement, disagreement)
-    # Written so that a NaN is rejected too.
-    if not objective <= before + allowed * standard_error**2 * plan.curvature(spec) / 2.0:
+    risen = objective > before + allowed * standard_error**2 * plan.curvature(spec) / 2.0
+    if not np.isfinite(objective) or (risen and plan.damping < _MOST_DAMPING):
         outcome = "rejected"
-        damping = min(plan.damping * 2.0, _MOST_DAMPING)
-        following = replace(plan, outer=plan.outer + 1, damping=damping)
+        following = replace(plan, outer=plan.outer + 1, damping=2.0 * plan.damping)
     elif max(moved, disagreement, changed) <= spec.tolerance:
         outcome = "converged"
     return Verdict(
@@ -232,14 +236,17 @@ def _choose(plan: Plan, report: Report, support: Mask, ground: Ground, spec: Fit
         total_rows=ground.total_rows,
         columns=len(ground.scaling.spread),
     )
-    return int(np.argmin(score))
+    # A candidate on which members still disagree would otherwise be judged by a model that nobody will hold:
+    # let it pay what the disagreement amounts to as a chi-squared statistic, with a margin.
+    unsettled = report.disagreement * ground.total_rows / np.square(_noise(plan, report, spec))
+    return int(np.argmin(score + _DISAGREEMENT_PRICE * unsettled))
 
 
-def _noise(plan: Plan, report: Report, chosen: int, spec: FitSpec) -> float:
-    """Standard deviation of a (pseudo-)response about its mean: sigma, or sqrt(q (1-q)) / f."""
+def _noise(plan: Plan, report: Report, spec: FitSpec) -> Vector:
+    """Standard deviation of a (pseudo-)response, per candidate: sigma, or sqrt(q (1-q)) / f."""
     if spec.loss == "squared":
-        return float(np.sqrt(max(report.squares[chosen], 0.0)))
-    return float(np.sqrt(spec.quantile * (1.0 - spec.quantile)) / plan.density)
+        return np.sqrt(np.maximum(report.squares, 1e-300))
+    return np.full_like(report.check, np.sqrt(spec.quantile * (1.0 - spec.quantile)) / plan.density)
 
 
 def _candidates(lambdas: Vector, chosen: int, near: bool) -> tuple[Vector, tuple[int, ...]]:
@@ -259,8 +266,8 @@ def _candidates(lambdas: Vector, chosen: int, near: bool) -> tuple[Vector, tuple
 
 
 def majority(votes: Matrix, size: int) -> Mask:
-    """The network's support: what more than half of the members hold to be nonzero."""
-    return votes > size / 2.0
+    """The network's support: what at least half of the members hold to be nonzero."""
+    return votes >= size / 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +283,9 @@ class Result:
     keep_fit: bool
 
 
-def conclude(closing: Closing, start_penalty: float, curvature: float, settled: bool, ground: Ground) -> Result:
+def conclude(
+    closing: Closing, start_penalty: float, curvature: float, settled: bool, ground: Ground
+) -> Result:
     """Decide between the fit and the start; `curvature` as in the last accepted plan."""
     objective = float(closing.loss) + curvature * float(closing.penalty) / ground.size
     start_objective = float(closing.loss_at_start) + curvature * start_penalty

@@ -14,8 +14,8 @@ from desmr_node.core.arrays import Counts, Matrix, Vector
 
 #: A normal sample's median |residual| over its standard deviation.
 _MAD_OF_NORMAL = 0.6744897501960817
-#: Density times scale is 0.40 for normal, 0.47 for Cauchy and 0.49 for Laplace noise. An estimate outside
-#: this range is an artefact (a negative lobe of the kernel, exact ties) and would make the Newton step absurd.
+#: Density times scale is 0.40 for normal, 0.47 for Cauchy and 0.49 for Laplace noise. An estimate beyond
+#: this range is an artefact (a negative lobe of the kernel, exact ties) and make the Newton step absurd.
 _SHAPE_RANGE = (0.05, 5.0)
 _BINS_PER_OCTAVE = 8
 
@@ -46,7 +46,7 @@ def paper_bandwidth(outer: int, sparsity: int, n: float, m: int, c0: float = 0.0
 
 def scale_bandwidth(scale: float, total_rows: float) -> float:
     """3 s N^(-1/5), s a robust scale of the residuals: needs no sparsity and no unit."""
-    return 3.0 * scale * max(total_rows, 2.0) ** -0.2
+    return 3.0 * scale * float(max(total_rows, 2.0) ** -0.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,8 @@ class Bins:
         """The finite edges, ascending: `size - 1` of them."""
         step = np.arange(_BINS_PER_OCTAVE * self.octaves + 1)
         octave, eighth = np.divmod(step, _BINS_PER_OCTAVE)
-        return np.ldexp(1.0 + eighth / _BINS_PER_OCTAVE, self.lowest + octave)
+        edges: Vector = np.ldexp(1.0 + eighth / _BINS_PER_OCTAVE, self.lowest + octave)
+        return edges
 
     def count(self, magnitudes: Matrix) -> Counts:
         """Rows per bin, for each column of an (n, L) array of |residuals|: (size, L)."""

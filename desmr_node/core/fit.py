@@ -103,7 +103,7 @@ class NetworkFit:
     ) -> Self:
         """Put the pieces together and say how it ended."""
         coef = np.stack([b for b, _ in models])
-        converged = bool(verdict is not None and verdict.outcome == "converged" and result.keep_fit)
+        converged = bool(verdict is not None and verdict.outcome == "converged")
         return cls(
             coef=coef,
             intercept=np.array([b0 for _, b0 in models]),
@@ -121,13 +121,16 @@ class NetworkFit:
 
     def predict(self, X: Matrix, node: int = 0) -> Vector:
         """Fitted values for new rows by one node's model."""
-        return np.asarray(X, dtype=np.float64) @ self.coef[node] + self.intercept[node]
+        fitted: Vector = np.asarray(X, dtype=np.float64) @ self.coef[node] + self.intercept[node]
+        return fitted
 
 
 def _ending(
     history: list[OuterRound], verdict: Verdict | None, converged: bool, result: Result, spec: FitSpec
 ) -> str:
     spent = f"{len(history)} outer rounds ({history[-1].admm_rounds} ADMM rounds)"
+    if converged and not result.keep_fit:
+        return f"converged in {spent}: the mean of the pilots was as good already and is returned"
     if not result.keep_fit:
         return (
             f"no step in {spent} improved on the mean of the pilots, which is returned instead: "
@@ -137,7 +140,7 @@ def _ending(
     if converged:
         return f"converged in {spent}: the last moved the fit by {verdict.moved:.2g} standard errors"
     return (
-        f"not converged in {spent}: the last accepted one still moved the fit by {verdict.moved:.2g} standard "
-        f"errors, neighbours differ by {verdict.disagreement:.2g} (tolerance {spec.tolerance:g}): "
+        f"not converged in {spent}: the last accepted one still moved the fit by {verdict.moved:.2g} "
+        f"standard errors, neighbours differ by {verdict.disagreement:.2g} (tolerance {spec.tolerance:g}): "
         "raise outer or inner, or the tolerance"
     )

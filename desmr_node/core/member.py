@@ -119,7 +119,10 @@ class Member:
             self.linear = surrogate.linear_term(self.rows.blocks(), self.settled, self.weight, self._pseudo())
         levels, weights = plan.levels(self.spec), self.ground.scaling.penalised
         share = 1.0 / (self.ground.size * plan.damping)
-        slopes = share * weights[:, None] * self.penalty.slope(self.settled[:, None], levels)
+        # Pilots differ from member to member (of two twin columns each may hold another one): the first round
+        # linearises the penalty at their common mean.
+        reference = self.start if plan.carry is None else self.settled
+        slopes = share * weights[:, None] * self.penalty.slope(reference[:, None], levels)
         self.objective = LocalObjective(self.linear, levels, weights, share, self.penalty, slopes)
         self.B = self.previous = self.neighbour_mean = self.kept_B
         self.duals = {k: u.copy() for k, u in self.kept_duals.items()}

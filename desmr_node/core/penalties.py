@@ -59,7 +59,9 @@ class L1:
         return soft_threshold(z, np.asarray(step) * np.asarray(lam))
 
 
-def _best_of(z: Matrix, candidates: list[Matrix], penalty: Penalty, step: ArrayLike, lam: ArrayLike) -> Matrix:
+def _best_of(
+    z: Matrix, candidates: list[Matrix], penalty: Penalty, step: ArrayLike, lam: ArrayLike
+) -> Matrix:
     """The candidate with the smallest prox objective, elementwise.
 
     SCAD and MCP are piecewise quadratic: their prox is the stationary point of one piece, clipped to that
@@ -69,7 +71,7 @@ def _best_of(z: Matrix, candidates: list[Matrix], penalty: Penalty, step: ArrayL
     shape = np.broadcast_shapes(np.shape(z), np.shape(step), np.shape(lam))
     stack = np.stack([np.broadcast_to(candidate, shape) for candidate in candidates])
     cost = 0.5 * (stack - np.abs(z)) ** 2 + np.asarray(step) * penalty.value(stack, lam)
-    best = np.take_along_axis(stack, np.argmin(cost, axis=0)[None], axis=0)[0]
+    best: Matrix = np.take_along_axis(stack, np.argmin(cost, axis=0)[None], axis=0)[0]
     return np.sign(z) * best
 
 
@@ -144,7 +146,8 @@ class L0:
         The count itself has no derivative; this continuous penalty (Antoniadis 1997) has the same proximal
         map, hard thresholding at lam, and so the same solution in an orthogonal design.
         """
-        return np.maximum(np.asarray(lam) - np.abs(b), 0.0)
+        slope: Matrix = np.maximum(np.asarray(lam) - np.abs(b), 0.0)
+        return slope
 
     def prox(self, z: Matrix, step: ArrayLike, lam: ArrayLike) -> Matrix:
         """Hard thresholding at lam sqrt(step)."""

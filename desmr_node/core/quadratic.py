@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from scipy.linalg import eigvalsh
 
-from desmr_node.core.arrays import Matrix, Vector
+from desmr_node.core.arrays import Indices, Matrix, Vector
 
 
 class Quadratic(Protocol):
@@ -23,7 +23,7 @@ class Quadratic(Protocol):
     def apply(self, B: Matrix) -> Matrix:
         """Q B, for B of shape (order, L)."""
 
-    def block(self, rows: Vector | np.ndarray) -> Matrix:
+    def block(self, rows: Indices) -> Matrix:
         """Q[rows][:, rows]: a fresh array the caller may overwrite."""
 
     def diagonal(self) -> Vector:
@@ -53,9 +53,10 @@ class Dense:
         """Q B."""
         return self.matrix @ B
 
-    def block(self, rows: np.ndarray) -> Matrix:
+    def block(self, rows: Indices) -> Matrix:
         """Q[rows][:, rows]."""
-        return self.matrix[rows[:, None], rows]
+        block: Matrix = self.matrix[rows[:, None], rows]
+        return block
 
     def diagonal(self) -> Vector:
         """The diagonal."""
@@ -75,20 +76,20 @@ class Rows:
     @property
     def order(self) -> int:
         """Number of columns of the factor."""
-        return self.factor.shape[1]
+        return int(self.factor.shape[1])
 
     def apply(self, B: Matrix) -> Matrix:
         """R'(R B)."""
         return self.factor.T @ (self.factor @ B)
 
-    def block(self, rows: np.ndarray) -> Matrix:
+    def block(self, rows: Indices) -> Matrix:
         """R[:, rows]'R[:, rows]."""
-        R = self.factor[:, rows]
+        R: Matrix = self.factor[:, rows]
         return R.T @ R
 
     def diagonal(self) -> Vector:
         """Squared column norms."""
-        return np.einsum("ij,ij->j", self.factor, self.factor)
+        return np.square(self.factor).sum(axis=0)
 
     def largest_eigenvalue(self) -> float:
         """From R R', the smaller of the two Gram matrices."""
@@ -106,7 +107,7 @@ class Scaled:
         """weight B."""
         return self.weight * B
 
-    def block(self, rows: np.ndarray) -> Matrix:
+    def block(self, rows: Indices) -> Matrix:
         """weight I."""
         return self.weight * np.eye(len(rows))
 
@@ -136,7 +137,7 @@ class Sum:
         """Both products, added."""
         return self.first.apply(B) + self.weight * self.second.apply(B)
 
-    def block(self, rows: np.ndarray) -> Matrix:
+    def block(self, rows: Indices) -> Matrix:
         """Both blocks, added."""
         return self.first.block(rows) + self.weight * self.second.block(rows)
 

@@ -36,7 +36,7 @@ class _Traffic:
         return type(parts[0]).total(parts)
 
     def exchange(self, members: Sequence[Member]) -> None:
-        """One ADMM round: everybody's vectors to all neighbours, dense or as (index, value), whichever is less."""
+        """One ADMM round: vectors to all neighbours, dense or as (index, value), whichever is less."""
         sent = [member.B for member in members]
         for member, B in zip(members, sent, strict=True):
             member.step({k: sent[k] for k in member.neighbours})

@@ -1,8 +1,8 @@
 """What to fit and how: the settings that all members of a network share."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from desmr_node.errors import ConfigError
 
@@ -28,13 +28,17 @@ class FitSpec(BaseModel):
     score: Literal["likelihood-ratio", "bic-squares", "bic-check"] = Field(
         "likelihood-ratio", description="what a candidate lambda is judged by"
     )
-    update: Literal["exact", "linearised"] = Field("exact", description="local update: to the end, or one step")
-    metric: Literal["pooled", "identity"] = Field("pooled", description="in what metric neighbours must agree")
-    tau: Literal["auto"] | float = Field("auto", description="pull of an edge; 'auto' takes the graph's best")
+    update: Literal["exact", "linearised"] = Field(
+        "exact", description="local update: to the end or one step"
+    )
+    metric: Literal["pooled", "identity"] = Field(
+        "pooled", description="metric in which neighbours must agree"
+    )
+    tau: Literal["auto"] | float = Field("auto", description="pull of an edge; 'auto' asks the graph")
     outer: int = Field(20, ge=1, description="most outer rounds (new pseudo-responses)")
     inner: int = Field(10, ge=1, description="ADMM rounds in each outer round")
     tolerance: float = Field(
-        0.25, ge=0.0, description="stop when a round moves the fit by less than this many standard errors"
+        0.4, ge=0.0, description="stop when a round moves the fit by less than this many standard errors"
     )
     intercept: bool = Field(True, description="an unpenalised constant")
     scaling: Literal["network", "none"] = Field(
@@ -47,9 +51,13 @@ class FitSpec(BaseModel):
     smoothing: Literal["kernel", "none"] = Field(
         "kernel", description="pseudo-responses smoothed over the bandwidth, or the paper's jump at zero"
     )
-    sparsity: int | None = Field(None, ge=1, description="number of nonzeros s that bandwidth='paper' assumes")
+    sparsity: int | None = Field(
+        None, ge=1, description="number of nonzeros s that bandwidth='paper' assumes"
+    )
     max_lag: int = Field(0, ge=0, description="rounds a neighbour may lag behind; 0 is lock-step")
-    edge_force: Literal["off"] = Field("off", description="bound on an edge's pull; only 'off' in this release")
+    edge_force: Literal["off"] = Field(
+        "off", description="bound on an edge's pull; only 'off' in this release"
+    )
 
     def __init__(self, **settings: Any) -> None:
         try:
@@ -57,30 +65,41 @@ class FitSpec(BaseModel):
         except ValidationError as error:
             raise ConfigError(_explain(error)) from None
 
-    def model_post_init(self, context: Any) -> None:
-        """Conditions on more than one setting."""
+    @model_validator(mode="after")
+    def _settings_fit_together(self) -> Self:
         if self.lambda_ != "bic" and self.lambda_ < 0:
-            raise ConfigError(f"lambda_ is {self.lambda_}: a penalty level cannot be negative; use 0 or more, or 'bic'")
+            raise ValueError(
+                f"lambda_ is {self.lambda_}: a penalty level cannot be negative; use 0 or more, or 'bic'"
+            )
         if self.tau != "auto" and self.tau <= 0:
-            raise ConfigError(f"tau is {self.tau}: give a positive number, or 'auto'")
+            raise ValueError(f"tau is {self.tau}: give a positive number, or 'auto'")
         if self.bandwidth == "paper" and self.sparsity is None:
-            raise ConfigError("bandwidth = 'paper' needs sparsity, the number of nonzeros: give it, or use 'scale'")
+            raise ValueError(
+                "bandwidth is 'paper' but sparsity is missing: give the number of nonzeros, or use 'scale'"
+            )
         if self.loss == "squared" and self.quantile != 0.5:
-            raise ConfigError(
-                f"quantile is {self.quantile} but loss is 'squared', which has no quantile: use loss = 'median'"
+            raise ValueError(
+                f"quantile is {self.quantile} but loss is 'squared', which has none: use loss = 'median'"
             )
         if self.loss == "squared" and self.score == "bic-check":
-            raise ConfigError("score = 'bic-check' needs loss = 'median': use 'bic-squares'")
+            raise ValueError("score is 'bic-check' but loss is 'squared': use score = 'bic-squares'")
+        return self
 
 
 def _explain(error: ValidationError) -> str:
-    """One sentence per mistake, in the user's words."""
-    sentences = []
+    """One sentence per setting, in the user's words."""
+    sentences: dict[str, str] = {}
     for mistake in error.errors():
-        key = ".".join(str(part) for part in mistake["loc"][:1]) or "FitSpec"
-        if mistake["type"] == "extra_forbidden":
+        key = str(mistake["loc"][0]) if mistake["loc"] else ""
+        text = mistake["msg"].removeprefix("Value error, ")
+        if not key:
+            sentences[key] = text
+        elif mistake["type"] == "extra_forbidden":
             known = ", ".join(FitSpec.model_fields)
-            sentences.append(f"{key} is not a setting of FitSpec: the settings are {known}")
+            sentences[key] = f"{key} is not a setting of FitSpec: the settings are {known}"
+        elif key in sentences:  # the other branch of a union
+            sentences[key] += f", or {text[0].lower()}{text[1:]}"
         else:
-            sentences.append(f"{key} is {mistake['input']!r}: {mistake['msg'][0].lower()}{mistake['msg'][1:]}")
-    return "; ".join(dict.fromkeys(sentences))
+            meaning = FitSpec.model_fields[key].description
+            sentences[key] = f"{key} ({meaning}) is {mistake['input']!r}: {text[0].lower()}{text[1:]}"
+    return "; ".join(sentences.values())

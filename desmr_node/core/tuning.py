@@ -57,10 +57,14 @@ def scores(
     density : agreed density of the noise at zero
     """
     price = np.log(max(total_rows, 2.0))
+    score: Vector
     if rule == "likelihood-ratio":
         # Koenker and Machado (1999): f / (q (1-q)) times a difference of summed 2 rho_q is chi-squared.
-        return density / (quantile * (1.0 - quantile)) * total_rows * check + price * df
-    if rule == "bic-squares":
-        return total_rows * np.log(np.maximum(squares, 1e-300)) + price * df
-    # After Lee, Noh and Park (2014), whose price grows with the number of columns tried.
-    return total_rows * np.log(np.maximum(check, 1e-300)) + (price + np.log(max(columns, 1))) * df
+        score = density / (quantile * (1.0 - quantile)) * total_rows * check + price * df
+    elif rule == "bic-squares":
+        score = total_rows * np.log(np.maximum(squares, 1e-300)) + price * df
+    else:
+        # After Lee, Noh and Park (2014), whose price grows with the number of columns tried.
+        price += np.log(max(columns, 1))
+        score = total_rows * np.log(np.maximum(check, 1e-300)) + price * df
+    return score

@@ -90,7 +90,7 @@ def crime_network(scenario: Scenario, rng: np.random.Generator) -> CrimeNetwork:
     for j in range(len(DIVISIONS)):
         rows = np.sort(train[table.division[train] == j])
         datasets.append((X[rows], y[rows]))
-    edges = BORDERS
+    edges: tuple[tuple[int, int], ...] = BORDERS
     if scenario == "balanced":
         datasets = [_append(rows, _injected(round(len(rows[1]) / 9), X.shape[1], rng)) for rows in datasets]
     elif scenario == "attacker":
