@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from desmr_node.core import subproblem
-from desmr_node.core.arrays import Matrix
+from desmr_node.core.arrays import Matrix, Vector
 from desmr_node.core.penalties import Penalty
 from desmr_node.core.quadratic import Quadratic, add
 
@@ -35,14 +35,15 @@ _ALONE = 0.05
 class LocalObjective:
     """A node's share of the pooled objective for one outer round.
 
-    ``levels`` are the L penalty levels, ``weights`` the penalty weight of each coordinate (0 for the
-    intercept), ``slopes`` the l1 weights (p, L) that linearise the penalty at the round's start, all
-    already multiplied by the node's share 1/m.
+    ``linear`` (p,) is c_j, ``levels`` (L,) the penalty levels, ``weights`` (p,) the penalty's weight on each
+    coordinate (0 for the intercept), ``share`` the node's part of the penalty, 1/m. ``slopes`` (p, L) are
+    the l1 weights that linearise the penalty at the round's start, share and weights multiplied in: the
+    exact update needs a convex problem, the linearised one applies the penalty's own proximal map.
     """
 
-    linear: Matrix
-    levels: Matrix
-    weights: Matrix
+    linear: Vector
+    levels: Vector
+    weights: Vector
     share: float
     penalty: Penalty
     slopes: Matrix
@@ -52,7 +53,6 @@ class LocalObjective:
 class Consensus:
     """What a node's update needs that does not change during a fit."""
 
-    quadratic: Quadratic
     metric: Quadratic
     tau: float
     degree: int
@@ -72,7 +72,7 @@ class Consensus:
         """Form Q_j once, and the bound on its eigenvalues if the update needs one."""
         proximal = add(quadratic, metric, 2.0 * tau * degree if degree else _ALONE)
         curvature = proximal.largest_eigenvalue() if update == "linearised" else 0.0
-        return cls(quadratic, metric, tau, degree, update, proximal, curvature)
+        return cls(metric, tau, degree, update, proximal, curvature)
 
     def step(self, own: Matrix, neighbour_sum: Matrix, dual_sum: Matrix, objective: LocalObjective) -> Matrix:
         """The node's new coefficients, (p, L), from everybody's vectors of the last round.

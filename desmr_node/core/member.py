@@ -24,6 +24,14 @@ from desmr_node.core.spec import FitSpec
 PILOT_ROWS = 50_000
 #: Residuals of all lambdas are held for at most this many rows at a time.
 _PIECE = 4_096
+#: A coefficient below this part of the penalty level is on its way to zero: the consensus loop takes it there
+#: only in the limit, and which members have arrived is a matter of rounding.
+_NEGLIGIBLE = 1e-3
+
+
+def _votes(B: Matrix, levels: Vector | float) -> Matrix:
+    """1 for every coefficient this member holds to be nonzero, else 0."""
+    return (np.abs(B) > _NEGLIGIBLE * np.asarray(levels)).astype(np.float64)
 
 
 class Member:
@@ -173,7 +181,7 @@ class Member:
         return Report(
             check=self.weight * check + plan.curvature(spec) * plan.damping * tilt,
             squares=self.weight * squares + 2.0 * tilt,
-            votes=(self.B != 0).astype(np.float64),
+            votes=_votes(self.B, levels),
             penalty=penalised @ self.penalty.value(self.B, levels),
             penalty_before=penalised @ self.penalty.value(self.settled[:, None], levels),
             moved=np.sum(moved * self.quadratic.apply(moved), axis=0),
@@ -202,7 +210,7 @@ class Member:
             loss += self._loss(t - Z @ self.settled)
             loss_at_start += self._loss(t - Z @ self.start)
         return Closing(
-            votes=(self.settled != 0).astype(np.float64),
+            votes=_votes(self.settled, level),
             loss=np.array(self.weight * loss),
             penalty=np.array(self.penalty_value(self.settled, level)),
             loss_at_start=np.array(self.weight * loss_at_start),

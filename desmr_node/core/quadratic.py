@@ -89,7 +89,8 @@ class Rows:
 
     def diagonal(self) -> Vector:
         """Squared column norms."""
-        return np.square(self.factor).sum(axis=0)
+        norms: Vector = np.square(self.factor).sum(axis=0)
+        return norms
 
     def largest_eigenvalue(self) -> float:
         """From R R', the smaller of the two Gram matrices."""

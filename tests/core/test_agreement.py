@@ -57,7 +57,10 @@ def test_scaling_is_that_of_the_pooled_rows() -> None:
     X = [rng.normal(5, 3, (n, 2)) for n in (10, 40)]
     y = [rng.standard_normal(len(x)) for x in X]
     moments = Moments.total(
-        [Moments(np.array(float(len(x))), x.sum(axis=0), response_octaves(t)) for x, t in zip(X, y, strict=True)]
+        [
+            Moments(np.array(float(len(x))), x.sum(axis=0), response_octaves(t))
+            for x, t in zip(X, y, strict=True)
+        ]
     )
     centre = agreement.centre(moments, FitSpec())
     spreads = Spreads.total([Spreads(np.square(x - centre).sum(axis=0)) for x in X])

@@ -58,7 +58,11 @@ def test_smoothed_score_is_the_jump_convolved_with_the_kernel() -> None:
     h, q = 0.7, 0.3
     for r in (-1.0, -0.5, -0.1, 0.0, 0.2, 0.69, 2.0):
         expected, _ = quad(
-            lambda u, r=r: float(kernel(np.array([u]))[0]) * (q - (r - h * u < 0)), -1, 1, points=[r / h], limit=200
+            lambda u, r=r: float(kernel(np.array([u]))[0]) * (q - (r - h * u < 0)),
+            -1,
+            1,
+            points=[r / h],
+            limit=200,
         )
         got = score_function(np.array([r]), np.zeros(1), q, h)[0]
         assert got == pytest.approx(expected, abs=1e-8)
