@@ -37,9 +37,10 @@ def test_nan_does_not_pass_a_lower_bound():
 
 def test_memory_of_a_process_counts_what_it_allocates_and_not_what_it_maps(tmp_path):
     np.save(tmp_path / "ones.npy", np.ones(15_000_000))
-    held = "(__import__('numpy').ones(15_000_000), __import__('time').sleep(0.2))[1]"
-    read = f"(x := __import__('numpy').load({str(tmp_path / 'ones.npy')!r}, 'r'), x.sum(), __import__('time').sleep(0.2))[1]"
-    _, idle = figures.apart(eval, "__import__('time').sleep(0.2)")
+    numpy, pause = "__import__('numpy')", "__import__('time').sleep(0.2)"
+    held = f"({numpy}.ones(15_000_000), {pause})[1]"
+    read = f"(x := {numpy}.load({str(tmp_path / 'ones.npy')!r}, 'r'), x.sum(), {pause})[1]"
+    _, idle = figures.apart(eval, pause)
     _, holding = figures.apart(eval, held)
     total, reading = figures.apart(eval, read)
     assert total == 15_000_000

@@ -1,0 +1,46 @@
+"""All figures in turn, and a line for each at the end: `python -m benchmarks [--tiny]`."""
+
+from __future__ import annotations
+
+import os
+
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from benchmarks import consensus, crime, heavy_tail, inner_loop, pilot_exactness, pilot_speed, scale
+from benchmarks.figures import parser
+
+Figure = Callable[[Sequence[str]], int]
+
+FIGURES: dict[str, Figure] = {
+    "pilot_exactness": pilot_exactness.main,
+    "pilot_speed": pilot_speed.main,
+    "consensus": consensus.main,
+    "inner_loop": inner_loop.main,
+    "scale": scale.main,
+    "crime": crime.main,
+    "heavy_tail": heavy_tail.main,
+    "heavy_tail --mode paper": lambda argv: heavy_tail.main(["--mode", "paper", *argv]),
+}
+
+
+def main(argv: Sequence[str] | None = None, figures: Mapping[str, Figure] | None = None) -> int:
+    """Run them all, whatever becomes of one; 1 if any falls short."""
+    chosen = parser(__doc__).parse_args(argv)
+    passed_on = ["--tiny"] if chosen.tiny else []
+    summary, short = [], False
+    for name, figure in (figures or FIGURES).items():
+        print(f"\n== {name}", flush=True)
+        begin = time.perf_counter()
+        failed = figure(passed_on) != 0
+        short |= failed
+        summary.append(f"{name:<28}{'SHORT' if failed else 'pass':<8}{time.perf_counter() - begin:>7.0f} s")
+    print("\n" + "\n".join(summary))
+    return int(short)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
