@@ -78,7 +78,7 @@ def test_fixed_point_is_the_pooled_solution(update: str, metric: str, few_rows: 
 
 
 def test_linearised_identity_is_the_papers_update_with_omega_mended() -> None:
-    """b <- S_{omega lam/m}[omega (rho b - (G b - c) - p + tau sum_k (b_j + b_k))], omega = 1/(2 tau d + rho)."""
+    """b <- S[omega (rho b - (G b - c) - p + tau sum_k (b_j + b_k))], omega = 1 / (2 tau d + rho)."""
     network = Network("linearised", "identity", seed=3)
     rng = np.random.default_rng(5)
     network.B = [rng.standard_normal((network.p, 2)) for _ in range(network.m)]

@@ -73,7 +73,7 @@ def test_scaling_is_that_of_the_pooled_rows() -> None:
 
 def test_an_empty_column_is_refused_and_a_constant_one_is_not() -> None:
     moments = Moments(np.array(10.0), np.array([0.0, 30.0]), response_octaves(np.arange(10.0)))
-    with pytest.raises(DataError, match="column 0 is zero in every row of every node .* remove it"):
+    with pytest.raises(DataError, match=r"column 0 is zero in every row of every node .* remove it"):
         agreement.survey(moments, Spreads(np.array([0.0, 0.0])), 2, FitSpec())
     scaling = agreement.survey(moments, Spreads(np.array([5.0, 0.0])), 2, FitSpec()).scaling
     assert np.all(scaling.spread > 0)

@@ -169,7 +169,7 @@ def test_different_columns_are_refused() -> None:
     X, y = network()
     data = pairs(X, y)
     data[3] = (X[3][:, :7], y[3])
-    with pytest.raises(DataError, match="node 3 has 7 columns and node 0 has 8: .* same columns"):
+    with pytest.raises(DataError, match=r"node 3 has 7 columns and node 0 has 8: .* same columns"):
         simulate(data, RING)
 
 
@@ -198,7 +198,7 @@ def test_a_bad_graph_is_refused(edges: list[tuple[int, int]], says: str) -> None
 
 
 def test_a_node_with_a_constant_response_cannot_bend_the_fit() -> None:
-    """The paper's attacker: zero spread, hence bandwidth 0 and density infinity if it were taken at its word."""
+    """The paper's attacker: zero spread, hence bandwidth 0 and density infinity if it were believed."""
     design = simulated_network(np.random.default_rng(2), noise_name="normal", m=9, n=120, p=30)
     rng = np.random.default_rng(3)
     data = [*design.datasets, (rng.standard_normal((120, 30)), np.full(120, 12.0))]
