@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from desmr_node.core.arrays import Matrix, Vector
 from desmr_node.errors import DataError
@@ -38,8 +38,7 @@ class ArrayRows:
     @classmethod
     def checked(cls, X: ArrayLike, y: ArrayLike, name: str) -> "ArrayRows":
         """Refuse what cannot be fitted, naming the node, the row and the column."""
-        X = X if isinstance(X, np.ndarray) else np.asarray(X)
-        y = y if isinstance(y, np.ndarray) else np.asarray(y)
+        X, y = _as_array(X, f"{name}: X"), _as_array(y, f"{name}: y")
         if X.ndim != 2 or y.ndim != 1:
             raise DataError(
                 f"{name}: X must be a table (rows x columns) and y a vector, "
@@ -94,3 +93,15 @@ class ArrayRows:
         for start in range(0, self.count, BLOCK_ROWS):
             part = slice(start, start + BLOCK_ROWS)
             yield np.asarray(self.X[part], dtype=np.float64), np.asarray(self.y[part], dtype=np.float64)
+
+
+def _as_array(values: ArrayLike, what: str) -> NDArray[Any]:
+    """An array as it is, so that a memory map stays one; anything else converted."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise DataError(f"{what} has masked values: drop those rows or fill the values")
+    if isinstance(values, np.ndarray):
+        return values
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise DataError(f"{what} is ragged: every row must have the same number of values") from None

@@ -11,11 +11,13 @@ from desmr_node.core.rows import ArrayRows
 from desmr_node.core.spec import FitSpec
 from desmr_node.errors import DataError
 
+_DEFAULT = FitSpec()
+
 
 def simulate(
     datasets: Sequence[tuple[ArrayLike, ArrayLike]],
     edges: Iterable[Sequence[int]],
-    spec: FitSpec | None = None,
+    spec: FitSpec = _DEFAULT,
     *,
     seed: int = 0,
 ) -> NetworkFit:
@@ -47,7 +49,11 @@ def simulate(
     >>> fit.converged, np.flatnonzero(fit.support)
     (True, array([0, 3]))
     """
-    sources = [ArrayRows.checked(X, y, f"node {j}") for j, (X, y) in enumerate(datasets)]
+    sources = []
+    for j, pair in enumerate(datasets):
+        if len(pair) != 2:
+            raise DataError(f"node {j}: expected a pair (X, y), got {len(pair)} items")
+        sources.append(ArrayRows.checked(pair[0], pair[1], f"node {j}"))
     graph = Graph.from_edges(len(sources), edges)
     for j, rows in enumerate(sources):
         if rows.columns != sources[0].columns:
@@ -55,4 +61,4 @@ def simulate(
                 f"node {j} has {rows.columns} columns and node 0 has {sources[0].columns}: "
                 "all nodes must have the same columns in the same order"
             )
-    return reference.fit(sources, graph, spec if spec is not None else FitSpec(), seed)
+    return reference.fit(sources, graph, spec, seed)

@@ -78,7 +78,10 @@ def _on_support(Q: Quadratic, q: Vector, w: Vector, signs: Vector) -> Vector:
     b = np.zeros(len(q))
     support = np.flatnonzero(signs)
     if len(support):
-        _, b[support], _ = dposv(Q.block(support), q[support] - w[support] * signs[support])
+        block, target = Q.block(support), q[support] - w[support] * signs[support]
+        _, b[support], failed = dposv(block, target)
+        if failed:  # positive definite on paper, but not in floating point
+            b[support] = np.linalg.lstsq(block, target, rcond=None)[0]
     return b
 
 

@@ -139,3 +139,13 @@ def test_a_bad_cell_of_a_memmap_is_found(monkeypatch, tmp_path):
     mapped = np.memmap(tmp_path / "X.bin", dtype="f8", mode="r", shape=X.shape)
     with pytest.raises(DataError, match="b: row 33, column 1 is nan"):
         ArrayRows.checked(mapped, y, "b")
+
+
+def test_masked_values_and_ragged_lists_are_refused() -> None:
+    masked = np.ma.masked_array(np.ones((3, 2)), mask=[[0, 0], [0, 1], [0, 0]])
+    with pytest.raises(DataError, match="node 4: X has masked values"):
+        ArrayRows.checked(masked, np.ones(3), "node 4")
+    with pytest.raises(DataError, match="node 4: X is ragged"):
+        ArrayRows.checked([[1.0, 2.0], [3.0]], [1.0, 2.0], "node 4")
+    unmasked = np.ma.masked_array(np.ones((3, 2)))
+    assert ArrayRows.checked(unmasked, np.ones(3), "node 4").count == 3
