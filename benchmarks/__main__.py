@@ -8,6 +8,7 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import consensus, crime, heavy_tail, inner_loop, pilot_exactness, pilot_speed, scale
@@ -28,16 +29,20 @@ FIGURES: dict[str, Figure] = {
 
 
 def main(argv: Sequence[str] | None = None, figures: Mapping[str, Figure] | None = None) -> int:
-    """Run them all, whatever becomes of one; 1 if any falls short."""
+    """Run them all, whatever becomes of one; 1 if any falls short or crashes."""
     chosen = parser(__doc__).parse_args(argv)
     passed_on = ["--tiny"] if chosen.tiny else []
     summary, short = [], False
     for name, figure in (figures or FIGURES).items():
         print(f"\n== {name}", flush=True)
         begin = time.perf_counter()
-        failed = figure(passed_on) != 0
-        short |= failed
-        summary.append(f"{name:<28}{'SHORT' if failed else 'pass':<8}{time.perf_counter() - begin:>7.0f} s")
+        try:
+            verdict = "SHORT" if figure(passed_on) else "pass"
+        except Exception:
+            traceback.print_exc()
+            verdict = "CRASH"
+        short |= verdict != "pass"
+        summary.append(f"{name:<28}{verdict:<8}{time.perf_counter() - begin:>7.0f} s")
     print("\n" + "\n".join(summary))
     return int(short)
 

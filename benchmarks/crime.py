@@ -16,7 +16,7 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -114,8 +114,8 @@ def mean(outcomes: Sequence[Outcome]) -> Outcome:
     return Outcome(*map(float, table.mean(axis=0)))
 
 
-def run(splits: int, jobs: int, grid: Floats = GRID) -> list[Check]:
-    """Print a line per scenario and method."""
+def run(splits: int, jobs: int, grid: Floats = GRID, slack: float = 1.0) -> list[Check]:
+    """Print a line per scenario and method; `slack` multiplies the bounds."""
     print(f"{'scenario':<10}{'method':<24}{'RMSE':>7}{'paper':>7}{'MAE':>8}{'paper':>7}{'variables':>11}"
           f"{'rounds':>8}{'converged':>11}")  # fmt: skip
     means: dict[str, dict[Scenario, Outcome]] = {name: {} for name in SPECS}
@@ -136,7 +136,7 @@ def run(splits: int, jobs: int, grid: Floats = GRID) -> list[Check]:
             f"{got.variables:>11.1f}{'':>8}   at its best lambda, {grid[best]:.3g}",
             flush=True,
         )
-    return bounds(means)
+    return [replace(check, bound=slack * check.bound) for check in bounds(means)]
 
 
 def bounds(means: dict[str, dict[Scenario, Outcome]]) -> list[Check]:
@@ -163,9 +163,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--jobs", type=int, default=2, help="processes, default %(default)s")
     chosen = options.parse_args(argv)
     if chosen.tiny:
-        chosen.splits, chosen.jobs = 1, 1
+        print("crime data, 1 split, bounds 10 % wider")
+        return conclude(run(1, 1, GRID[3:6], slack=1.1))
     print(f"crime data, {chosen.splits} splits")
-    return conclude(run(chosen.splits, chosen.jobs, GRID[3:6] if chosen.tiny else GRID))
+    return conclude(run(chosen.splits, chosen.jobs))
 
 
 if __name__ == "__main__":

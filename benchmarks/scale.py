@@ -83,13 +83,13 @@ def fit(case: Case) -> Outcome:
     found = simulate(design.datasets, design.edges, FitSpec(metric=case.metric))
     seconds, processor = time.perf_counter() - begin, time.process_time() - processor
     true = design.coef != 0
-    hits = np.count_nonzero(found.support & true)
+    hits = int(np.count_nonzero(found.support & true))
     return Outcome(
         seconds=seconds,
         processor=processor,
         error=float(np.linalg.norm(found.coef - design.coef, axis=1).mean()),
-        recall=hits / np.count_nonzero(true),
-        precision=hits / max(np.count_nonzero(found.support), 1),
+        recall=hits / int(np.count_nonzero(true)),
+        precision=hits / max(int(np.count_nonzero(found.support)), 1),
         admm_rounds=found.admm_rounds,
         converged=found.converged,
     )

@@ -59,14 +59,20 @@ def test_all_figures_run_even_after_one_falls_short(capsys):
     def figure(code):
         def run(argv):
             seen.append(argv)
+            if code is None:
+                raise ArithmeticError("broken")
             return code
 
         return run
 
-    assert all_figures.main(["--tiny"], {"first": figure(1), "second": figure(0)}) == 1
-    assert seen == [["--tiny"], ["--tiny"]]
-    printed = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in printed[-2:]] == [["first", "SHORT"], ["second", "pass"]]
+    three = {"first": figure(None), "second": figure(1), "third": figure(0)}
+    assert all_figures.main(["--tiny"], three) == 1
+    assert seen == [["--tiny"]] * 3
+    printed, trouble = capsys.readouterr()
+    verdicts = [line.split()[:2] for line in printed.splitlines()[-3:]]
+    assert verdicts == [["first", "CRASH"], ["second", "SHORT"], ["third", "pass"]]
+    assert "ArithmeticError: broken" in trouble
+    assert all_figures.main([], {"first": figure(None)}) == 1
     assert all_figures.main([], {"second": figure(0)}) == 0
     assert seen[-1] == []
 
