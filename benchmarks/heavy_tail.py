@@ -94,7 +94,9 @@ def repetition(seed: int, cell: Cell, spec: FitSpec) -> Outcome:
     )
 
 
-def run(mode: str, cells: Sequence[Cell], repetitions: int, jobs: int, spec: FitSpec | None = None) -> list[Check]:
+def run(
+    mode: str, cells: Sequence[Cell], repetitions: int, jobs: int, spec: FitSpec | None = None
+) -> list[Check]:
     """Measure the cells and print a line for each."""
     spec = spec or SPECS[mode]
     checks = []

@@ -213,3 +213,13 @@ def test_scad_weight_is_the_derivative_of_scad():
         slope = (penalty(b + 1e-6) - penalty(b - 1e-6)) / 2e-6
         assert _scad_weight(np.array([-b]), np.array([t]))[0] * t == pytest.approx(slope, abs=1e-5)
     assert _scad_weight(np.zeros(1), np.zeros(1))[0] == 0.0
+
+
+def test_pilot_on_many_columns_steps_to_columns_the_first_look_passes_over():
+    """A SCAD step hands column generation a vertex that stands outside its first working set."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 2000))
+    y = X[:, :10] @ np.arange(1.0, 11.0) + rng.standard_cauchy(200)
+    found = pilot(X, y, weights=np.ones(2000), rng=np.random.default_rng(0))
+    assert found.gap <= 1e-10
+    assert set(range(3, 10)) <= set(np.flatnonzero(found.coef))

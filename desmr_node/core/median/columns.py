@@ -93,6 +93,10 @@ def solve_columns(problem: TiltedProblem, guess: Guess, effort: Effort) -> Verte
     p = problem.X.shape[1]
     working = _first_columns(problem) if guess.working is None else guess.working
     basis, coef = guess.basis, guess.coef
+    if basis is not None:
+        # The vertex may come from another penalty (a SCAD step, the last lambda of a path) and stand on
+        # columns that do not look promising under this one.
+        working = np.union1d(working, np.asarray(basis[0], dtype=np.intp))
     while True:
         if len(working) > NEARLY_ALL * p:
             working = np.arange(p)
