@@ -125,7 +125,7 @@ def prepared(sources: Sequence[RowSource], graph: Graph, spec: FitSpec, seed: in
     moments = _total([member.moments() for member in members])
     centre = agreement.centre(moments, spec)
     spreads = _total([member.spreads(centre) for member in members])
-    ground = agreement.survey(moments, spreads, graph.size, spec)
+    ground = agreement.survey(moments, spreads, graph, spec)
     start = _total([member.prepare(ground) for member in members])
     metric = agreement.metric(start, ground, spec)
     for member in members:

@@ -4,8 +4,8 @@
 
 "default" is `FitSpec()`, measured against pooled median regression that is told the ten true variables.
 "paper" is the paper's algorithm (linearised update, identity metric, l1, 10 x 50 rounds, no intercept),
-measured against the paper's figures. An l2-error is the mean over nodes of ||b_j - b*||; a coefficient counts as nonzero if
-it is in the network's agreed support.
+measured against the paper's figures. An l2-error is the mean over nodes of ||b_j - b*||; a coefficient
+counts as nonzero if it is in the network's agreed support.
 """
 
 from __future__ import annotations

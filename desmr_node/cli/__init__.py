@@ -2,8 +2,9 @@
 
 import argparse
 from collections.abc import Sequence
+from importlib.metadata import version
 
-from desmr_node import __version__
+__version__ = version("desmr-node")
 
 _LIBRARY = """\
 This release holds the estimator, as a Python library:

@@ -11,8 +11,9 @@ import numpy as np
 
 from desmr_node.core import tuning
 from desmr_node.core.arrays import Mask, Matrix, Vector
-from desmr_node.core.contributions import RESPONSE_OCTAVES, Closing, Moments, Report, Spreads, Start
+from desmr_node.core.contributions import RESPONSE_OCTAVES, Ballot, Closing, Moments, Report, Spreads, Start
 from desmr_node.core.density import Bins, binned_density, paper_bandwidth, robust_scale, scale_bandwidth
+from desmr_node.core.graph import Graph
 from desmr_node.core.quadratic import Dense, Quadratic, Scaled
 from desmr_node.core.scaling import Scaling
 from desmr_node.core.spec import FitSpec
@@ -30,6 +31,7 @@ _MOST_DAMPING = 4.0
 #: more per standard error by which neighbours disagree: an inner loop that has not ended is not a bad step.
 _RISE, _RISE_PER_DISAGREEMENT = 0.5, 20.0
 _DISAGREEMENT_PRICE = 4.0
+_CREEPING = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Ground:
     """What the network agreed on before anything was fitted."""
 
     size: int
+    connectivity: float
     total_rows: float
     scaling: Scaling
 
@@ -52,7 +55,7 @@ def centre(moments: Moments, spec: FitSpec) -> Vector:
     return np.zeros_like(moments.sums)
 
 
-def survey(moments: Moments, spreads: Spreads, size: int, spec: FitSpec) -> Ground:
+def survey(moments: Moments, spreads: Spreads, graph: Graph, spec: FitSpec) -> Ground:
     """Agree on the scaling; refuse a column nobody has."""
     total = float(moments.rows)
     middle = centre(moments, spec)
@@ -70,7 +73,12 @@ def survey(moments: Moments, spreads: Spreads, size: int, spec: FitSpec) -> Grou
         # do, since what is left of it after centring is rounding.
         constant = spread <= 1e-12 * np.abs(middle)
         spread = np.where(constant, np.abs(middle), spread)
-    return Ground(size, total, Scaling(middle, spread, _response_unit(moments), spec.intercept))
+    return Ground(
+        graph.size,
+        graph.connectivity(),
+        total,
+        Scaling(middle, spread, _response_unit(moments), spec.intercept),
+    )
 
 
 def _response_unit(moments: Moments) -> float:
@@ -99,8 +107,8 @@ class Plan:
 
     ``lambdas`` are the candidates and ``carry`` the column of the last round each continues (None in the
     first). ``density`` and ``bandwidth`` make the pseudo-responses (bandwidth 0: the paper's, unsmoothed),
-    ``damping`` >= 1 shortens the step, ``bins`` sort the residuals for the next density. ``loss`` and
-    ``disagreement`` are those of the settled fit, None while there is none.
+    ``damping`` >= 1 shortens the step, ``bins`` sort the residuals for the next density. ``loss`` (None
+    while there is no settled fit), ``disagreement`` and ``moved`` are those of the last accepted round.
     """
 
     outer: int
@@ -112,6 +120,7 @@ class Plan:
     bins: Bins
     loss: float | None
     disagreement: float
+    moved: float
 
     def levels(self, spec: FitSpec) -> Vector:
         """Penalty levels for least squares: the check loss has curvature 2 f, which is divided out."""
@@ -133,7 +142,7 @@ def first_plan(start: Start, ground: Ground, spec: FitSpec) -> Plan:
         ) * np.sqrt(start.variances.mean())
     else:
         lambdas = tuning.squares_grid(start.linear[ground.scaling.penalised > 0], spec.lambdas)
-    return Plan(0, lambdas, None, density, bandwidth, 1.0, bins, None, 0.0)
+    return Plan(0, lambdas, None, density, bandwidth, 1.0, bins, None, 0.0, np.inf)
 
 
 def _density(
@@ -169,7 +178,7 @@ class Verdict:
     objective: float
     nonzeros: int
     moved: float
-    disagreement: float
+    spread: float
     changed: float
     following: Plan
 
@@ -181,10 +190,13 @@ def judge(plan: Plan, report: Report, ground: Ground, spec: FitSpec) -> Verdict:
     nonzeros = int(np.count_nonzero(support[:, chosen]))
     noise = float(_noise(plan, report, spec)[chosen])
     standard_error = max(noise * np.sqrt(max(nonzeros, 1) / ground.total_rows), 1e-300)
-    moved, disagreement, changed = (
+    moved, disagreement, changed, along_edges = (
         float(np.sqrt(max(lengths[chosen], 0.0)) / standard_error)
-        for lengths in (report.moved, report.disagreement, report.changed)
+        for lengths in (report.moved, report.disagreement, report.changed, report.edges)
     )
+    # Sum_j |b_j - mean|^2 <= sum over edges |b_j - b_k|^2 / connectivity: a slow drift along a path, small on
+    # every edge, is seen for what it is.
+    spread = along_edges / np.sqrt(ground.connectivity)
     loss = float(report.check[chosen] if spec.loss == "median" else report.squares[chosen] / 2.0)
     price = plan.curvature(spec) / ground.size
     objective = loss + price * float(report.penalty[chosen])
@@ -200,6 +212,7 @@ def judge(plan: Plan, report: Report, ground: Ground, spec: FitSpec) -> Verdict:
         bins=bins,
         loss=loss,
         disagreement=disagreement,
+        moved=moved,
     )
     outcome: Outcome = "continue"
     before = np.inf if plan.loss is None else plan.loss + price * float(report.penalty_before[chosen])
@@ -207,8 +220,9 @@ def judge(plan: Plan, report: Report, ground: Ground, spec: FitSpec) -> Verdict:
     risen = objective > before + allowed * standard_error**2 * plan.curvature(spec) / 2.0
     if not np.isfinite(objective) or (risen and plan.damping < _MOST_DAMPING):
         outcome = "rejected"
-        following = replace(plan, outer=plan.outer + 1, damping=2.0 * plan.damping)
-    elif max(moved, disagreement, changed) <= spec.tolerance:
+        again = None if plan.carry is None else tuple(range(len(plan.lambdas)))
+        following = replace(plan, outer=plan.outer + 1, carry=again, damping=2.0 * plan.damping)
+    elif _arrived(_ahead(moved, plan.moved), moved, spread, changed, spec):
         outcome = "converged"
     return Verdict(
         outcome,
@@ -217,10 +231,32 @@ def judge(plan: Plan, report: Report, ground: Ground, spec: FitSpec) -> Verdict:
         objective,
         nonzeros,
         moved,
-        disagreement,
+        spread,
         changed,
         following,
     )
+
+
+def _arrived(ahead: float, moved: float, spread: float, changed: float, spec: FitSpec) -> bool:
+    """Whether what is left is below the tolerance, as far as the lengths of steps can tell.
+
+    In the pooled metric all directions contract alike. In the other forms an ill-conditioned direction creeps
+    long after the rest has settled, and only much shorter steps show how slowly.
+    """
+    creeps = spec.update == "linearised" or spec.metric == "identity"
+    step = moved / _CREEPING if creeps else moved
+    return max(ahead, step, spread, changed) <= spec.tolerance
+
+
+def _ahead(moved: float, before: float) -> float:
+    """How far the fit would still go if its steps kept shrinking as they did last: a geometric series.
+
+    Small steps are not the end if each is nearly as long as the last.
+    """
+    if not np.isfinite(before):
+        return 100.0 * moved  # nothing to compare with: only standing still counts
+    ratio = min(moved / max(before, 1e-300), 0.99)
+    return moved * ratio / (1.0 - ratio)
 
 
 def _choose(plan: Plan, report: Report, support: Mask, ground: Ground, spec: FitSpec) -> int:
@@ -272,7 +308,7 @@ def majority(votes: Matrix, size: int) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The end of a fit: the network's support, the objective there and at the mean of the pilots.
+    """The end of a fit: the network's support, the objective of the members' mean there, and of the start.
 
     If the fit is not at least as good as that mean (or no step was ever accepted), the mean is the result.
     """
@@ -284,12 +320,10 @@ class Result:
 
 
 def conclude(
-    closing: Closing, start_penalty: float, curvature: float, settled: bool, ground: Ground
+    ballot: Ballot, closing: Closing, penalty: float, start_penalty: float, *, settled: bool, size: int
 ) -> Result:
-    """Decide between the fit and the start; `curvature` as in the last accepted plan."""
-    objective = float(closing.loss) + curvature * float(closing.penalty) / ground.size
-    start_objective = float(closing.loss_at_start) + curvature * start_penalty
+    """Decide between the fit and the start; penalties of the members' mean and of the start."""
+    objective = float(closing.loss) + penalty
+    start_objective = float(closing.loss_at_start) + start_penalty
     keep = settled and objective <= start_objective
-    return Result(
-        majority(closing.votes, ground.size), objective if keep else start_objective, start_objective, keep
-    )
+    return Result(majority(ballot.votes, size), objective if keep else start_objective, start_objective, keep)

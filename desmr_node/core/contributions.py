@@ -1,6 +1,6 @@
 """What one member adds to each network sum. Only the totals are ever read, by anyone.
 
-The sums of a fit, in order: `Moments`, `Spreads`, `Start`, one `Report` per outer round, `Closing`.
+The sums of a fit, in order: `Moments`, `Spreads`, `Start`, one `Report` per outer round, `Ballot`, `Closing`.
 """
 
 from dataclasses import dataclass, fields
@@ -21,7 +21,11 @@ class Contribution:
     @classmethod
     def total(cls, parts: list[Self]) -> Self:
         """The network sum, in ascending order of the nodes."""
-        return cls(**{f.name: np.sum([getattr(part, f.name) for part in parts], axis=0) for f in fields(cls)})
+        sums = {f.name: np.array(getattr(parts[0], f.name)) for f in fields(cls)}
+        for part in parts[1:]:
+            for name, total in sums.items():
+                total += getattr(part, name)
+        return cls(**sums)
 
     def numbers(self) -> int:
         """How many numbers a member sends."""
@@ -40,6 +44,8 @@ class Moments(Contribution):
 def response_octaves(y: Vector) -> Vector:
     """Histogram of |y - median of y| by powers of two."""
     deviations = np.abs(y - np.median(y))
+    if not deviations.any():  # one row, or all alike: only its size is left to go by
+        deviations = np.abs(y)
     _, exponent = np.frexp(deviations)
     code = np.where(deviations > 0, np.clip(exponent + RESPONSE_OCTAVES // 2, 1, RESPONSE_OCTAVES - 1), 0)
     return np.bincount(code, minlength=RESPONSE_OCTAVES).astype(np.float64)
@@ -75,8 +81,9 @@ class Report(Contribution):
     Means over rows: ``check`` loss and ``squares`` of the surrogate's residuals, both corrected for lack of
     consensus. Sums over members: ``votes`` (p, L) for a coefficient being nonzero, ``penalty`` now and
     ``penalty_before`` at the same level. Squared lengths in the norm of the fitted values: ``moved`` since
-    the last settled fit, ``disagreement`` with the neighbours' mean (the primal residual), ``changed`` in
-    the last ADMM round (the dual residual). ``counts``: histograms of |residual|, one column per candidate.
+    the last settled fit, ``disagreement`` with the neighbours' mean and ``edges``, summed over the edges (the
+    primal residual), ``changed`` in the last ADMM round (the dual residual). ``counts``: histograms of
+    |residual|, one column per candidate.
     """
 
     check: Vector
@@ -86,15 +93,22 @@ class Report(Contribution):
     penalty_before: Vector
     moved: Vector
     disagreement: Vector
+    edges: Vector
     changed: Vector
     counts: Matrix
 
 
 @dataclass(frozen=True, slots=True)
-class Closing(Contribution):
-    """Votes for the support of the settled fit; loss and penalty there, and loss at the common start."""
+class Ballot(Contribution):
+    """Votes for the support of the settled fit, and the settled fit times the member's weight."""
 
     votes: Vector
+    mean: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Closing(Contribution):
+    """Loss of the members' mean on the agreed support, and of the common start: one model each."""
+
     loss: Vector
-    penalty: Vector
     loss_at_start: Vector

@@ -40,6 +40,7 @@ def kernel_density(residuals: Vector, bandwidth: float) -> float:
 
 def paper_bandwidth(outer: int, sparsity: int, n: float, m: int, c0: float = 0.013) -> float:
     """h_v of the paper's section 4.1: for unit-scale noise and a known number of nonzeros."""
+    n = max(n, 2.0)
     rate = np.sqrt(sparsity * np.log(n) / n)
     return float(rate + sparsity**-0.5 * (c0 * sparsity**2 * np.log(n) / m) ** ((outer + 1) / 2))
 

@@ -23,7 +23,7 @@ def _lambda_unit(ground: Ground, spec: FitSpec) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OuterRound:
-    """One line of a fit's history; `moved`, `disagreement` and `changed` in standard errors of the fit."""
+    """One line of a fit's history; `moved`, `spread` over members and `changed` in its standard errors."""
 
     outer: int
     admm_rounds: int
@@ -33,7 +33,7 @@ class OuterRound:
     objective: float
     nonzeros: int
     moved: float
-    disagreement: float
+    spread: float
     changed: float
     accepted: bool
 
@@ -49,7 +49,7 @@ class OuterRound:
             objective=verdict.objective * _loss_unit(ground, spec),
             nonzeros=verdict.nonzeros - ground.scaling.intercept,
             moved=verdict.moved,
-            disagreement=verdict.disagreement,
+            spread=verdict.spread,
             changed=verdict.changed,
             accepted=verdict.outcome != "rejected",
         )
@@ -57,7 +57,7 @@ class OuterRound:
 
 @dataclass(frozen=True, slots=True)
 class NetworkFit:
-    """One model per node; they agree to within `disagreement` standard errors, and exactly on `support`.
+    """One model per node; they agree to within `history[-1].spread` standard errors, and on `support`.
 
     Attributes
     ----------
@@ -68,7 +68,8 @@ class NetworkFit:
     converged : whether the last round moved the fit by no more than the tolerance
     message : how the fit ended, in a sentence
     objective, pilot_objective :
-        Mean loss plus penalty at the result and at the mean of the pilots; the first is never the larger.
+        Mean loss plus penalty, over all rows, of the members' mean model and of the mean of the pilots; the
+        first is never the larger.
     rounds, admm_rounds, bytes_sent :
         Message rounds with the network sums, ADMM rounds alone, bytes of payload over all edges.
     history : one `OuterRound` per outer round
@@ -103,7 +104,7 @@ class NetworkFit:
     ) -> Self:
         """Put the pieces together and say how it ended."""
         coef = np.stack([b for b, _ in models])
-        converged = bool(verdict is not None and verdict.outcome == "converged")
+        converged = bool(verdict is not None and verdict.outcome == "converged" and result.keep_fit)
         return cls(
             coef=coef,
             intercept=np.array([b0 for _, b0 in models]),
@@ -129,8 +130,6 @@ def _ending(
     history: list[OuterRound], verdict: Verdict | None, converged: bool, result: Result, spec: FitSpec
 ) -> str:
     spent = f"{len(history)} outer rounds ({history[-1].admm_rounds} ADMM rounds)"
-    if converged and not result.keep_fit:
-        return f"converged in {spent}: the mean of the pilots was as good already and is returned"
     if not result.keep_fit:
         return (
             f"no step in {spent} improved on the mean of the pilots, which is returned instead: "
@@ -141,6 +140,6 @@ def _ending(
         return f"converged in {spent}: the last moved the fit by {verdict.moved:.2g} standard errors"
     return (
         f"not converged in {spent}: the last accepted one still moved the fit by {verdict.moved:.2g} "
-        f"standard errors, neighbours differ by {verdict.disagreement:.2g} (tolerance {spec.tolerance:g}): "
+        f"standard errors, members differ by {verdict.spread:.2g} (tolerance {spec.tolerance:g}): "
         "raise outer or inner, or the tolerance"
     )

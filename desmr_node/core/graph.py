@@ -21,13 +21,11 @@ class Graph:
         """Check the edges and build the graph; an edge may be listed in either or both directions."""
         found: list[set[int]] = [set() for _ in range(m)]
         for edge in edges:
-            if len(edge) != 2:
-                raise ConfigError(f"edge {tuple(edge)} must name exactly two nodes")
             try:
                 j, k = map(index, edge)
-            except TypeError:
+            except (TypeError, ValueError):
                 raise ConfigError(
-                    f"edge {tuple(edge)} must name nodes by whole numbers 0..{m - 1}: correct it"
+                    f"edge {edge!r} must be a pair of whole numbers from 0 to {m - 1}, two nodes: correct it"
                 ) from None
             if not (0 <= j < m and 0 <= k < m):
                 raise ConfigError(f"edge ({j}, {k}) names a node outside 0..{m - 1}: there are {m} data sets")
@@ -77,6 +75,13 @@ class Graph:
     def diameter(self) -> int:
         """Hops after which a flooded record has reached everybody."""
         return max(max(self._distances_from(j).values()) for j in range(self.size))
+
+    def connectivity(self) -> float:
+        """Algebraic connectivity: the second smallest eigenvalue of the Laplacian (infinite for one node)."""
+        if self.size == 1:
+            return float("inf")
+        W = self.adjacency()
+        return float(np.linalg.eigvalsh(np.diag(W.sum(axis=1)) - W)[1])
 
     def adjacency(self) -> Matrix:
         """The m x m 0/1 matrix W of the paper."""

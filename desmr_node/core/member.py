@@ -12,7 +12,7 @@ from desmr_node.core import surrogate
 from desmr_node.core.admm import Consensus, LocalObjective
 from desmr_node.core.agreement import FIRST_BINS, Ground, Plan, Verdict
 from desmr_node.core.arrays import Mask, Matrix, Vector
-from desmr_node.core.contributions import Closing, Moments, Report, Spreads, Start, response_octaves
+from desmr_node.core.contributions import Ballot, Closing, Moments, Report, Spreads, Start, response_octaves
 from desmr_node.core.median import pilot
 from desmr_node.core.penalties import penalty
 from desmr_node.core.quadratic import Quadratic
@@ -133,6 +133,7 @@ class Member:
         slopes = share * weights[:, None] * self.penalty.slope(reference[:, None], levels)
         self.objective = LocalObjective(self.linear, levels, weights, share, self.penalty, slopes)
         self.B = self.previous = self.neighbour_mean = self.kept_B
+        self.received: Mapping[int, Matrix] = dict.fromkeys(self.neighbours, self.kept_B)
         self.duals = {k: u.copy() for k, u in self.kept_duals.items()}
         self.dual_sum = np.zeros_like(self.B)
 
@@ -149,7 +150,7 @@ class Member:
             neighbour_sum += received[k]
             self.duals[k] += self.consensus.tau * (self.B - received[k])
             dual_sum += self.duals[k]
-        self.previous, self.dual_sum = self.B, dual_sum
+        self.previous, self.dual_sum, self.received = self.B, dual_sum, received
         self.neighbour_mean = neighbour_sum / len(self.neighbours) if self.neighbours else self.B
         self.B = self.consensus.step(self.B, neighbour_sum, dual_sum, self.objective)
 
@@ -176,6 +177,10 @@ class Member:
         metric = self.consensus.metric
         tilt = np.sum(metric.apply(self.dual_sum) * self.B, axis=0)
         levels, penalised = plan.levels(spec), self.ground.scaling.penalised
+        edges = np.zeros(count)
+        for k in self.neighbours:
+            difference = self.previous - self.received[k]
+            edges += 0.5 * np.sum(difference * metric.apply(difference), axis=0)  # each edge has two ends
         gap, changed = self.previous - self.neighbour_mean, self.B - self.previous
         moved = self.B - self.settled[:, None]
         return Report(
@@ -186,6 +191,7 @@ class Member:
             penalty_before=penalised @ self.penalty.value(self.settled[:, None], levels),
             moved=np.sum(moved * self.quadratic.apply(moved), axis=0),
             disagreement=np.sum(gap * metric.apply(gap), axis=0),
+            edges=edges,
             changed=np.sum(changed * metric.apply(changed), axis=0),
             counts=counts * (self.weight * self.ground.total_rows),
         )
@@ -203,18 +209,17 @@ class Member:
 
     # -- the end -----------------------------------------------------------------------------------------
 
-    def close(self, level: float) -> Closing:
-        """Vote on the support; the objective of the settled fit and of the start."""
+    def vote(self, level: float) -> Ballot:
+        """Which coefficients it holds to be nonzero, and its share of the members' mean."""
+        return Ballot(_votes(self.settled, level), self.weight * self.rows.count * self.settled)
+
+    def close(self, mean: Vector) -> Closing:
+        """The loss on its rows of the members' mean and of the start."""
         loss = loss_at_start = 0.0
         for Z, t in self.rows.blocks():
-            loss += self._loss(t - Z @ self.settled)
+            loss += self._loss(t - Z @ mean)
             loss_at_start += self._loss(t - Z @ self.start)
-        return Closing(
-            votes=_votes(self.settled, level),
-            loss=np.array(self.weight * loss),
-            penalty=np.array(self.penalty_value(self.settled, level)),
-            loss_at_start=np.array(self.weight * loss_at_start),
-        )
+        return Closing(np.array(self.weight * loss), np.array(self.weight * loss_at_start))
 
     def penalty_value(self, b: Vector, level: float) -> float:
         """The penalty of a coefficient vector, on the scale of least squares."""
@@ -225,11 +230,11 @@ class Member:
             return float(np.sum(surrogate.check_loss(residuals, self.spec.quantile)))
         return float(residuals @ residuals) / 2.0
 
-    def finish(self, support: Mask, keep_fit: bool) -> tuple[Vector, float]:
-        """The final coefficients and intercept in the data's units.
+    def restrict(self, b: Vector, support: Mask) -> Vector:
+        """b on the support and zero off it; an intercept always stays."""
+        return np.where(support | (self.ground.scaling.penalised == 0), b, 0.0)
 
-        What the network does not hold to be nonzero is set to zero; an intercept always stays.
-        """
-        stays = support | (self.ground.scaling.penalised == 0)
-        b = np.where(stays, self.settled, 0.0) if keep_fit else self.start
+    def finish(self, support: Mask, keep_fit: bool) -> tuple[Vector, float]:
+        """The final coefficients and intercept, in the data's units."""
+        b = self.restrict(self.settled, support) if keep_fit else self.start
         return self.ground.scaling.to_data_units(b)

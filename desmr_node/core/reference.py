@@ -54,7 +54,7 @@ def fit(sources: Sequence[RowSource], graph: Graph, spec: FitSpec, seed: int = 0
     moments = traffic.total([member.moments() for member in members])
     centre = agreement.centre(moments, spec)
     spreads = traffic.total([member.spreads(centre) for member in members])
-    ground = agreement.survey(moments, spreads, graph.size, spec)
+    ground = agreement.survey(moments, spreads, graph, spec)
     start = traffic.total([member.prepare(ground) for member in members])
     metric = agreement.metric(start, ground, spec)
     tau = penalty_parameter(graph) if spec.tau == "auto" else spec.tau
@@ -97,9 +97,14 @@ def _close(
     curvature = settled_plan.curvature(spec)
     lambda_ = accepted[1].lambda_ if accepted else float(last.lambdas[0])
     level = lambda_ / curvature
-    closing = traffic.total([member.close(level) for member in members])
-    start_penalty = members[0].penalty_value(start, level)
-    result = agreement.conclude(closing, start_penalty, curvature, accepted is not None, ground)
+    ballot = traffic.total([member.vote(level) for member in members])
+    any_member = members[0]
+    mean = any_member.restrict(ballot.mean, agreement.majority(ballot.votes, ground.size))
+    closing = traffic.total([member.close(mean) for member in members])
+    penalties = [curvature * any_member.penalty_value(b, level) for b in (mean, start)]
+    result = agreement.conclude(
+        ballot, closing, penalties[0], penalties[1], settled=accepted is not None, size=ground.size
+    )
     models = [member.finish(result.support, result.keep_fit) for member in members]
     return NetworkFit.of(
         models=models,

@@ -11,6 +11,8 @@ from desmr_node.core.arrays import Matrix, Vector
 from desmr_node.errors import DataError
 
 BLOCK_ROWS = 16_384
+#: Larger numbers cannot be squared and summed.
+_LARGEST = 1e100
 
 
 class RowSource(Protocol):
@@ -76,6 +78,11 @@ class ArrayRows:
                     raise DataError(
                         f"{name}: row {start + i}, column {k} is {X[i, k]}: drop the row or fill the value"
                     )
+            if max(X.max(), -X.min(), y.max(), -y.min()) > _LARGEST:
+                raise DataError(
+                    f"{name}: a value in rows {start} to {start + len(y) - 1} exceeds {_LARGEST:g}, whose "
+                    "square overflows: change the column's or the response's unit"
+                )
             start += len(y)
 
     @property

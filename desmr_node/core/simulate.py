@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from desmr_node.core import reference
@@ -9,7 +10,7 @@ from desmr_node.core.fit import NetworkFit
 from desmr_node.core.graph import Graph
 from desmr_node.core.rows import ArrayRows
 from desmr_node.core.spec import FitSpec
-from desmr_node.errors import DataError
+from desmr_node.errors import ConfigError, DataError
 
 _DEFAULT = FitSpec()
 
@@ -49,11 +50,19 @@ def simulate(
     >>> fit.converged, np.flatnonzero(fit.support)
     (True, array([0, 3]))
     """
+    if not isinstance(spec, FitSpec):
+        raise ConfigError(f"spec is a {type(spec).__name__}: pass a FitSpec, e.g. FitSpec(penalty='l1')")
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"seed is {seed!r}: pass a whole number, 0 or more")
+    if not isinstance(datasets, Sequence):
+        raise DataError(f"datasets is a {type(datasets).__name__}: pass a list with a pair (X, y) per node")
     sources = []
     for j, pair in enumerate(datasets):
-        if len(pair) != 2:
-            raise DataError(f"node {j}: expected a pair (X, y), got {len(pair)} items")
+        if not isinstance(pair, Sequence) or len(pair) != 2:
+            raise DataError(f"node {j}: expected a pair (X, y), got {type(pair).__name__}")
         sources.append(ArrayRows.checked(pair[0], pair[1], f"node {j}"))
+    if not isinstance(edges, Iterable):
+        raise ConfigError(f"edges is a {type(edges).__name__}: pass a list of pairs of node numbers")
     graph = Graph.from_edges(len(sources), edges)
     for j, rows in enumerate(sources):
         if rows.columns != sources[0].columns:
@@ -61,4 +70,4 @@ def simulate(
                 f"node {j} has {rows.columns} columns and node 0 has {sources[0].columns}: "
                 "all nodes must have the same columns in the same order"
             )
-    return reference.fit(sources, graph, spec, seed)
+    return reference.fit(sources, graph, spec, int(seed))

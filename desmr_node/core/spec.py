@@ -38,7 +38,7 @@ class FitSpec(BaseModel):
     outer: int = Field(20, ge=1, description="most outer rounds (new pseudo-responses)")
     inner: int = Field(10, ge=1, description="ADMM rounds in each outer round")
     tolerance: float = Field(
-        0.4, ge=0.0, description="stop when a round moves the fit by less than this many standard errors"
+        0.5, ge=0.0, description="stop when a round moves the fit by less than this many standard errors"
     )
     intercept: bool = Field(True, description="an unpenalised constant")
     scaling: Literal["network", "none"] = Field(
@@ -52,7 +52,7 @@ class FitSpec(BaseModel):
         "kernel", description="pseudo-responses smoothed over the bandwidth, or the paper's jump at zero"
     )
     sparsity: int | None = Field(
-        None, ge=1, description="number of nonzeros s that bandwidth='paper' assumes"
+        None, ge=1, le=1_000_000, description="number of nonzeros s that bandwidth='paper' assumes"
     )
     max_lag: int = Field(0, ge=0, description="rounds a neighbour may lag behind; 0 is lock-step")
     edge_force: Literal["off"] = Field(
@@ -71,6 +71,8 @@ class FitSpec(BaseModel):
             raise ValueError(
                 f"lambda_ is {self.lambda_}: a penalty level cannot be negative; use 0 or more, or 'bic'"
             )
+        if self.lambda_ != "bic" and self.lambda_ > 1e100:
+            raise ValueError(f"lambda_ is {self.lambda_}: anything above 1 already removes every variable")
         if self.tau != "auto" and self.tau <= 0:
             raise ValueError(f"tau is {self.tau}: give a positive number, or 'auto'")
         if self.bandwidth == "paper" and self.sparsity is None:

@@ -17,9 +17,10 @@ from desmr_node.core.quadratic import Quadratic
 
 #: Exchanges that may go by without fewer offenders before Murty's rule takes over.
 _PATIENCE = 4
-#: After this many exchanges a column is handed to coordinate descent.
-_EXCHANGES = 100
+#: After this many exchanges a column is handed to coordinate descent, which stops at a looser tolerance.
+_EXCHANGES = 300
 _SWEEPS = 10_000
+_DESCENT_SLACK = 1e4
 
 
 def optimality_violation(gradient: Matrix, B: Matrix, weights: Matrix) -> Matrix:
@@ -69,7 +70,9 @@ def solve(Q: Quadratic, rhs: Matrix, weights: Matrix, start: Matrix, tolerance: 
             offenders &= ~murty | (np.arange(len(offenders))[:, None] == last)
         signs[:, left] = np.where(offenders, np.where(leaving, 0.0, -np.sign(gradient)), s)
         left = left[open_]
-    B[:, left] = _coordinate_descent(Q, rhs[:, left], weights[:, left], start[:, left], slack[left])
+    B[:, left] = _coordinate_descent(
+        Q, rhs[:, left], weights[:, left], start[:, left], _DESCENT_SLACK * slack[left]
+    )
     return B
 
 

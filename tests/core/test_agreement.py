@@ -10,6 +10,7 @@ from desmr_node.core import agreement
 from desmr_node.core.agreement import Ground, Plan
 from desmr_node.core.contributions import (
     RESPONSE_OCTAVES,
+    Ballot,
     Closing,
     Moments,
     Report,
@@ -18,14 +19,16 @@ from desmr_node.core.contributions import (
     response_octaves,
 )
 from desmr_node.core.density import Bins
+from desmr_node.core.graph import Graph
 from desmr_node.core.scaling import Scaling
 
-GROUND = Ground(4, 400.0, Scaling(np.zeros(3), np.ones(3), 1.0, True))
+GROUND = Ground(4, 2.0, 400.0, Scaling(np.zeros(3), np.ones(3), 1.0, True))
 BINS = Bins.around(1.0)
+PAIR = Graph.from_edges(2, [(0, 1)])
 
 
 def plan(lambdas: tuple[float, ...] = (0.4, 0.2, 0.1), **changes: object) -> Plan:
-    made = Plan(2, np.array(lambdas), tuple(range(len(lambdas))), 0.4, 0.5, 1.0, BINS, 1.0, 0.0)
+    made = Plan(2, np.array(lambdas), tuple(range(len(lambdas))), 0.4, 0.5, 1.0, BINS, 1.0, 0.0, 1e3)
     return replace(made, **changes)
 
 
@@ -40,6 +43,7 @@ def report(check: tuple[float, ...] = (1.2, 0.9, 0.9), **changes: object) -> Rep
         penalty_before=np.zeros(count),
         moved=np.full(count, 1.0),
         disagreement=np.zeros(count),
+        edges=np.zeros(count),
         changed=np.zeros(count),
         counts=BINS.count(residuals).astype(float),
     )
@@ -64,7 +68,7 @@ def test_scaling_is_that_of_the_pooled_rows() -> None:
     )
     centre = agreement.centre(moments, FitSpec())
     spreads = Spreads.total([Spreads(np.square(x - centre).sum(axis=0)) for x in X])
-    scaling = agreement.survey(moments, spreads, 2, FitSpec()).scaling
+    scaling = agreement.survey(moments, spreads, PAIR, FitSpec()).scaling
     pooled = np.concatenate(X)
     np.testing.assert_allclose(scaling.centre, pooled.mean(axis=0))
     np.testing.assert_allclose(scaling.spread, pooled.std(axis=0))
@@ -74,19 +78,21 @@ def test_scaling_is_that_of_the_pooled_rows() -> None:
 def test_an_empty_column_is_refused_and_a_constant_one_is_not() -> None:
     moments = Moments(np.array(10.0), np.array([0.0, 30.0]), response_octaves(np.arange(10.0)))
     with pytest.raises(DataError, match=r"column 0 is zero in every row of every node .* remove it"):
-        agreement.survey(moments, Spreads(np.array([0.0, 0.0])), 2, FitSpec())
-    scaling = agreement.survey(moments, Spreads(np.array([5.0, 0.0])), 2, FitSpec()).scaling
+        agreement.survey(moments, Spreads(np.array([0.0, 0.0])), PAIR, FitSpec())
+    scaling = agreement.survey(moments, Spreads(np.array([5.0, 0.0])), PAIR, FitSpec()).scaling
     assert np.all(scaling.spread > 0)
 
 
 def test_response_unit_is_a_power_of_two_that_ignores_outliers_and_ties() -> None:
     y = np.concatenate([np.random.default_rng(0).normal(0, 300, 99), [1e30]])
     moments = Moments(np.array(100.0), np.ones(1), response_octaves(y))
-    unit = agreement.survey(moments, Spreads(np.ones(1)), 1, FitSpec()).scaling.unit
+    unit = agreement.survey(moments, Spreads(np.ones(1)), PAIR, FitSpec()).scaling.unit
     assert 128 <= unit <= 512
     assert np.log2(unit) == round(np.log2(unit))
-    constant = Moments(np.array(100.0), np.ones(1), response_octaves(np.full(100, 7.0)))
-    assert agreement.survey(constant, Spreads(np.ones(1)), 1, FitSpec()).scaling.unit == 1.0
+    # Without any deviation the size of the response speaks; without a size, nothing does.
+    for value, expected in ((7.0, 8.0), (0.0, 1.0)):
+        constant = Moments(np.array(100.0), np.ones(1), response_octaves(np.full(100, value)))
+        assert agreement.survey(constant, Spreads(np.ones(1)), PAIR, FitSpec()).scaling.unit == expected
     assert response_octaves(y).shape == (RESPONSE_OCTAVES,)
 
 
@@ -98,7 +104,7 @@ def test_row_weights_pool_rows_or_members() -> None:
 def test_metric_is_one_members_curvature() -> None:
     gram = np.array([[1.0, 0.5], [0.5, 3.0]])
     start = Start(np.array([1.0, 3.0]), gram, np.zeros(2), np.zeros(1), np.zeros(2))
-    ground = Ground(4, 10.0, Scaling(np.zeros(1), np.ones(1), 1.0, True))
+    ground = Ground(4, 2.0, 10.0, Scaling(np.zeros(1), np.ones(1), 1.0, True))
     identity = agreement.metric(start, ground, FitSpec(metric="identity")).apply(np.eye(2))
     np.testing.assert_allclose(identity, 2.0 / 4 * np.eye(2))
     pooled = agreement.metric(start, ground, FitSpec()).apply(np.eye(2))
@@ -144,7 +150,7 @@ def test_disagreement_excuses_a_rise() -> None:
 
 
 def test_convergence_needs_movement_primal_and_dual_residual_below_tolerance() -> None:
-    still = {"moved": np.zeros(3), "disagreement": np.zeros(3), "changed": np.zeros(3)}
+    still = {"moved": np.zeros(3), "edges": np.zeros(3), "changed": np.zeros(3)}
     assert agreement.judge(plan(), report(**still), GROUND, FitSpec()).outcome == "converged"
     for name in still:
         restless = {**still, name: np.full(3, 1.0)}
@@ -177,10 +183,38 @@ def test_levels_divide_out_the_curvature() -> None:
 
 
 def test_the_end_is_never_worse_than_the_start() -> None:
-    closing = Closing(np.array([4.0, 1.0]), np.array(1.0), np.array(8.0), np.array(2.0))
-    better = agreement.conclude(closing, 0.1, 0.5, True, GROUND)
+    ballot = Ballot(np.array([4.0, 1.0]), np.zeros(2))
+    closing = Closing(np.array(1.0), np.array(2.0))
+    better = agreement.conclude(ballot, closing, 1.0, 0.05, settled=True, size=4)
     assert (better.keep_fit, better.objective, better.start_objective) == (True, 2.0, 2.05)
-    worse = agreement.conclude(closing, -0.1, 0.5, True, GROUND)
+    np.testing.assert_array_equal(better.support, [True, False])
+    worse = agreement.conclude(ballot, closing, 1.0, -0.05, settled=True, size=4)
     assert not worse.keep_fit
-    assert worse.objective == worse.start_objective == pytest.approx(1.95)
-    assert not agreement.conclude(closing, 0.1, 0.5, False, GROUND).keep_fit
+    assert worse.objective == worse.start_objective == 1.95
+    assert not agreement.conclude(ballot, closing, 1.0, 0.05, settled=False, size=4).keep_fit
+
+
+def test_small_steps_that_hardly_shrink_are_not_the_end() -> None:
+    still = {"edges": np.zeros(3), "changed": np.zeros(3)}
+    step = np.full(3, (0.3 * np.sqrt(0.25 * 2 / 400) / 0.4) ** 2)
+    quick = agreement.judge(plan(moved=1.5), report(moved=step, **still), GROUND, FitSpec())
+    slow = agreement.judge(plan(moved=0.33), report(moved=step, **still), GROUND, FitSpec())
+    first = agreement.judge(plan(moved=np.inf), report(moved=step, **still), GROUND, FitSpec())
+    assert (quick.outcome, slow.outcome, first.outcome) == ("converged", "continue", "continue")
+
+
+def test_a_rejected_round_is_tried_again_from_the_same_columns() -> None:
+    """Its columns were already carried over when it was opened."""
+    moved_down = plan(carry=(1, 2, 2))
+    again = agreement.judge(moved_down, report(check=(1.3, 1.3, 1.3)), GROUND, FitSpec()).following
+    assert again.carry == (0, 1, 2)
+    first = agreement.judge(plan(carry=None, loss=None), report(check=(np.nan,) * 3), GROUND, FitSpec())
+    assert first.following.carry is None
+
+
+def test_a_drift_along_a_path_is_not_agreement() -> None:
+    """Equal small differences on every edge: each agrees with its neighbours' mean, the ends do not."""
+    loose = replace(GROUND, connectivity=1e-4)
+    drift = report(moved=np.zeros(3), edges=np.full(3, 1e-5))
+    assert agreement.judge(plan(), drift, GROUND, FitSpec()).outcome == "converged"
+    assert agreement.judge(plan(), drift, loose, FitSpec()).outcome == "continue"

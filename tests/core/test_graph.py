@@ -90,8 +90,8 @@ def test_duplicate_edges_count_once():
         (3, [(0, 1), (1, 1), (1, 2)], r"edge \(1, 1\) joins node 1 to itself: remove it"),
         (3, [(0, 1), (1, 3)], r"edge \(1, 3\) names a node outside 0\.\.2: there are 3 data sets"),
         (3, [(0, 1), (-1, 2)], r"edge \(-1, 2\) names a node outside 0\.\.2"),
-        (3, [(0, 1, 2)], r"edge \(0, 1, 2\) must name exactly two nodes"),
-        (3, [(0, 1), (2,)], r"edge \(2,\) must name exactly two nodes"),
+        (3, [(0, 1, 2)], r"edge \(0, 1, 2\) must be a pair of whole numbers from 0 to 2"),
+        (3, [(0, 1), (2,)], r"edge \(2,\) must be a pair of whole numbers from 0 to 2"),
         (4, [(0, 1), (2, 3)], r"no path from node 0 to node 2, 3; add an edge"),
         (2, [], r"no path from node 0 to node 1; add an edge"),
         (30, [(0, 1)], r"node 2, 3, 4, 5, 6, 7, 8, 9, \.\.\.; add an edge"),
@@ -105,7 +105,7 @@ def test_a_bad_edge_is_named_with_its_remedy(m, edges, message):
 
 @pytest.mark.parametrize("edge", [(0, 1.5), (0, "1"), ("a", "b"), (0, None)])
 def test_an_end_that_is_no_node_number_is_refused(edge):
-    with pytest.raises(ConfigError, match=r"edge .* must name nodes by whole numbers 0\.\.1"):
+    with pytest.raises(ConfigError, match=r"edge .* must be a pair of whole numbers from 0 to 1"):
         Graph.from_edges(2, [edge])
 
 

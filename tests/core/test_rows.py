@@ -71,10 +71,12 @@ def test_infinities_that_cancel_are_found():
         ArrayRows.checked(X, y, "Utah")
 
 
-def test_huge_finite_values_are_no_mistake():
+def test_huge_finite_values_are_refused_as_such():
     """Their sum overflows, which must neither warn nor be taken for a bad cell."""
     X, y = np.full((4, 2), 1.7e308), np.full(4, -1.7e308)
-    assert ArrayRows.checked(X, y, "a").count == 4
+    with pytest.raises(DataError, match=r"a: a value in rows 0 to 3 exceeds 1e\+100"):
+        ArrayRows.checked(X, y, "a")
+    assert ArrayRows.checked(X * 1e-209, y * 1e-209, "a").count == 4
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "i8", "u8", "?", "f2", "f4", ">f8", ">i4"])

@@ -343,7 +343,7 @@ def test_messages_and_bytes_are_counted() -> None:
     X, y = network()
     fit = simulate(pairs(X, y), RING, FitSpec(lambda_=0.1, outer=2, inner=7, tolerance=0.0))
     assert fit.admm_rounds == 14
-    assert fit.rounds == 14 + 2 * (3 + 2 + 1)  # diameter 2: three sums first, one per outer round, one last
+    assert fit.rounds == 14 + 2 * (3 + 2 + 2)  # diameter 2: three sums first, one per outer round, two last
     assert fit.history[-1].candidates == 1
 
 
@@ -355,6 +355,73 @@ def test_the_example_in_the_docstring() -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_a_long_path_of_members_that_differ_is_not_called_converged_too_soon() -> None:
+    """Along a path of 20 a trend in the members' levels is small on every edge and large from end to end."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 40, 2))
+    y = X[..., 0] + rng.normal(size=(20, 40)) + 0.3 * (np.arange(20) - 9.5)[:, None]
+    path = [(j, j + 1) for j in range(19)]
+    hasty = sound(simulate(pairs(X, y), path, FitSpec(penalty="l1", lambda_=0.05, inner=1, outer=100)))
+    assert not hasty.converged or np.ptp(hasty.intercept) < 0.3
+    patient = sound(simulate(pairs(X, y), path, FitSpec(penalty="l1", lambda_=0.05, outer=100)))
+    assert patient.converged
+    assert np.ptp(patient.intercept) < 0.3
+
+
+def test_slow_progress_is_not_taken_for_arrival() -> None:
+    """Strongly correlated columns: the linearised update creeps."""
+    rng = np.random.default_rng(1)
+    data = []
+    for _ in range(6):
+        X = 0.1 * rng.normal(size=(100, 10)) + rng.normal(size=(100, 1))
+        data.append((X, X @ np.r_[2.0, -2.0, 1.0, np.zeros(7)] + 0.3 * rng.normal(size=100)))
+    path = [(j, j + 1) for j in range(5)]
+    best = simulate(data, path, FitSpec(penalty="l1", lambda_=0.005, outer=100))
+    assert best.converged
+    for update, metric in (("exact", "identity"), ("linearised", "pooled"), ("linearised", "identity")):
+        fit = simulate(data, path, FitSpec(penalty="l1", lambda_=0.005, update=update, metric=metric))
+        assert not fit.converged or fit.objective < 1.01 * best.objective
+
+
+def test_a_rejected_round_with_one_lambda_left() -> None:
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(2, 10, 3))
+    y = 2 * X[..., 0] + rng.standard_t(1, (2, 10))
+    sound(simulate(pairs(X, y), [(0, 1)], FitSpec(quantile=0.05)))
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e8])
+def test_one_row_nodes_in_any_unit(unit: float) -> None:
+    rng = np.random.default_rng(0)
+    data = [(X, unit * (X @ [3.0, 0.0])) for X in (rng.normal(size=(1, 2)) for _ in range(20))]
+    fit = sound(simulate(data, [(0, j) for j in range(1, 20)], FitSpec(outer=60)))
+    assert fit.coef[0, 0] / unit == pytest.approx(3.0, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"edges": [0, 1]}, ConfigError, "edge 0 must be a pair of whole numbers"),
+        ({"edges": None}, ConfigError, "edges is a NoneType: pass a list of pairs"),
+        ({"datasets": None}, DataError, "datasets is a NoneType: pass a list with a pair"),
+        ({"datasets": [np.ones((3, 2))]}, DataError, "node 0: expected a pair"),
+        ({"spec": {"penalty": "l1"}}, ConfigError, "spec is a dict: pass a FitSpec"),
+        ({"seed": -1}, ConfigError, "seed is -1: pass a whole number, 0 or more"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: dict[str, object], error: type[Exception], says: str) -> None:
+    X, y = network()
+    given_ = {"datasets": pairs(X, y), "edges": RING, **arguments}
+    with pytest.raises(error, match=says):
+        simulate(**given_)
+
+
+def test_numbers_that_cannot_be_squared_are_refused() -> None:
+    X, y = network()
+    with pytest.raises(DataError, match=r"node 1: a value in rows 0 to 59 exceeds 1e\+100"):
+        simulate(pairs(_with(X, (1, 2, 3), 1e160), y), RING)
 
 
 SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 30), st.integers(1, 12))

@@ -194,8 +194,8 @@ def test_coordinate_descent_takes_over_where_exchanges_do_not_end(monkeypatch, k
         with monkeypatch.context() as patch:
             patch.setattr(subproblem, "_EXCHANGES", exchanges)
             slow = solve(Dense(Q), rhs, w, np.zeros((10, 7)))
-        assert _relative_violation(Q, rhs, w, slow) <= 1.0
-        np.testing.assert_allclose(slow, exact, atol=1e-7 * np.abs(exact).max())
+        assert _relative_violation(Q, rhs, w, slow) <= subproblem._DESCENT_SLACK
+        np.testing.assert_allclose(slow, exact, atol=1e-4 * np.abs(exact).max())
 
 
 def test_the_fallback_is_really_reached(monkeypatch):
