@@ -1,0 +1,1 @@
+"""Bytes between nodes: the codec, gRPC streams, keys and certificates, and the simulated network."""

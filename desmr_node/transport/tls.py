@@ -1,0 +1,545 @@
+"""Keys and certificates: who a node is, and how the others check it.
+
+Keys are ECDSA P-256, since gRPC's BoringSSL takes no Ed25519. A certificate carries the node id twice, as
+common name and as its only DNS name, and the network id as organisation. One authority issues them all.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, Self
+
+import grpc
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from desmr_node.errors import ConfigError, DesmrError
+
+PrivateKey = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
+Fault = Literal["malformed", "authority", "node", "network", "expired", "not-yet-valid"]
+
+#: One lower-case DNS label: gRPC compares names without regard to case, and takes 10.0.0.1 for an address.
+NODE_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+#: The key also signs TLS handshakes; a prefix that no handshake starts with keeps the two uses apart.
+SIGNED_RECORD = b"desmr-node signed record v1\0"
+#: Certificates start a little in the past: members' clocks differ.
+BACKDATED = timedelta(hours=1)
+#: Ours have about 600 bytes; a peer may not make us parse a novel.
+LARGEST_CERTIFICATE = 16_384
+LARGEST_FILE = 1 << 20
+
+_USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+_REMEDY: dict[Fault, str] = {
+    "malformed": "have it issued again, with `desmr network init` or by whoever keeps ca.key",
+    "authority": "use the ca.pem of the authority that issued it, or have it issued again",
+    "node": "give this node its own certificate, or correct the node's id",
+    "network": "use the certificate of this network, or correct the network's id",
+    "expired": "have it issued again by whoever keeps ca.key",
+    "not-yet-valid": "set this machine's clock, or wait",
+}
+
+
+class CertificateError(DesmrError):
+    """A certificate that does not prove what it should; ``kind`` says in which respect."""
+
+    def __init__(self, kind: Fault, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Authority:
+    """Whoever vouches for the members of one network: a key and its self-signed certificate."""
+
+    network: str
+    certificate: x509.Certificate
+    key: PrivateKey = field(repr=False)
+
+    @classmethod
+    def create(cls, network: str, years: int = 10, *, now: datetime | None = None) -> Self:
+        """A new authority; its path length of 0 means that nobody it vouches for can vouch for others."""
+        now = now or datetime.now(UTC)
+        key = new_key()
+        # The spaces keep the authority's name apart from every node id.
+        name = _name("desmr network authority", _network_id(network))
+        own_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        certificate = (
+            x509.CertificateBuilder(subject_name=name, issuer_name=name, public_key=key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(now + timedelta(days=365.25 * years))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_key_usage(authority=True), critical=True)
+            .add_extension(own_id, critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id), critical=False
+            )
+            .sign(key, hashes.SHA256())
+        )
+        return cls(network, certificate, key)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read ca.key and ca.pem, as `save` wrote them."""
+        certificate = _read_certificates(Path(folder, "ca.pem"))[0]
+        key = _read_key(Path(folder, "ca.key"))
+        organisations = _attributes(certificate.subject, NameOID.ORGANIZATION_NAME)
+        if certificate.public_key() != key.public_key():
+            raise ConfigError(f"{folder}: ca.key does not belong to ca.pem: restore the pair from one backup")
+        if not _is_authority(certificate) or len(organisations) != 1:
+            raise ConfigError(f"{folder}/ca.pem is not the certificate of a network's authority: restore it")
+        try:
+            _check_dates(certificate, datetime.now(UTC), "the authority's certificate")
+        except CertificateError as error:
+            raise ConfigError(f"{folder}/ca.pem: {error}: make a new authority for the network") from None
+        return cls(organisations[0], certificate, key)
+
+    def save(self, folder: str | Path) -> None:
+        """Write ca.key (for the owner only) and ca.pem into ``folder``; neither may exist."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "ca.pem").exists():  # asked first, so that a refusal leaves no key without certificate
+            raise _exists(folder / "ca.pem")
+        write_private(folder / "ca.key", private_pem(self.key))
+        write_public(folder / "ca.pem", certificate_pem(self.certificate))
+
+    def issue(
+        self, node: str, public_key: PublicKey, days: float = 825, *, now: datetime | None = None
+    ) -> x509.Certificate:
+        """Vouch that ``public_key`` is that of ``node``, at most as long as the authority itself lasts."""
+        now = now or datetime.now(UTC)
+        mine = self.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        return (
+            x509.CertificateBuilder(
+                subject_name=_name(_node_id(node), self.network), issuer_name=self.certificate.subject
+            )
+            .public_key(_p256(public_key))
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(min(now + timedelta(days=days), self.certificate.not_valid_after_utc))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(authority=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(_USES), critical=False)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(node)]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(mine), critical=False
+            )
+            .sign(self.key, hashes.SHA256())
+        )
+
+    def sign_request(self, csr_pem: bytes, expected_node: str | None = None, days: float = 825) -> bytes:
+        """The certificate (PEM) for a request, of which only name and public key are used."""
+        try:
+            csr = x509.load_pem_x509_csr(csr_pem)
+            genuine = csr.is_signature_valid
+            key = csr.public_key()
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise ConfigError("the certificate request is not in PEM: send the file `request` made") from None
+        if not genuine:
+            raise ConfigError("the certificate request was altered on its way: have it sent again")
+        nodes = _attributes(csr.subject, NameOID.COMMON_NAME)
+        networks = _attributes(csr.subject, NameOID.ORGANIZATION_NAME)
+        if len(nodes) != 1 or (expected_node is not None and nodes != [expected_node]):
+            wanted = "one node" if expected_node is None else expected_node
+            raise ConfigError(
+                f"the certificate request names {_quoted(nodes)}, not {wanted}: ask for another"
+            )
+        if networks != [self.network]:
+            raise ConfigError(
+                f"the certificate request is for network {_quoted(networks)}, and this is the authority of "
+                f"{self.network}: ask for another"
+            )
+        return certificate_pem(self.issue(nodes[0], _p256(key), days))
+
+    def member(self, node: str, days: float = 825, *, now: datetime | None = None) -> "Identity":
+        """A new key and certificate at once, for networks whose files are all written in one place."""
+        key = new_key()
+        certificate = self.issue(node, key.public_key(), days, now=now)
+        return Identity(node, self.network, certificate, (self.certificate,), key)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Identity:
+    """What one node proves itself with, and the authorities it believes."""
+
+    node: str
+    network: str
+    certificate: x509.Certificate
+    authorities: tuple[x509.Certificate, ...]
+    key: PrivateKey = field(repr=False)
+
+    @classmethod
+    def load(
+        cls,
+        ca: str | Path,
+        certificate: str | Path,
+        key: str | Path,
+        node: str,
+        network: str,
+        *,
+        now: datetime | None = None,
+    ) -> Self:
+        """Read and check the three files; every mistake is a `ConfigError` naming the file and the remedy."""
+        authorities = _read_certificates(Path(ca))
+        for each in authorities:
+            if not _is_authority(each):
+                raise ConfigError(
+                    f"{ca} holds a certificate that is no authority's: use the network's ca.pem"
+                )
+        own = _read_certificates(Path(certificate))[0]
+        private = _read_key(Path(key))
+        if own.public_key() != private.public_key():
+            raise ConfigError(f"{key} does not belong to {certificate}: use the pair made for one node")
+        try:
+            verify_certificate(own, authorities, node, network, now or datetime.now(UTC))
+        except CertificateError as error:
+            raise ConfigError(f"{certificate}: {error}: {_REMEDY[error.kind]}") from None
+        return cls(node, network, own, authorities, private)
+
+    @property
+    def certificate_der(self) -> bytes:
+        """The certificate as it travels."""
+        return self.certificate.public_bytes(serialization.Encoding.DER)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The certificate as it is stored."""
+        return certificate_pem(self.certificate)
+
+    @property
+    def ca_pem(self) -> bytes:
+        """All authorities, one after the other."""
+        return b"".join(certificate_pem(each) for each in self.authorities)
+
+    def sign(self, data: bytes) -> bytes:
+        """ECDSA over SHA-256. The same data gives the same bytes, so a restarted node repeats itself exactly.
+
+        Compare records by their data all the same: anyone can turn a signature into a second valid one.
+        """
+        return self.key.sign(SIGNED_RECORD + data, ec.ECDSA(hashes.SHA256(), deterministic_signing=True))
+
+
+def request(node: str, network: str) -> tuple[PrivateKey, bytes]:
+    """A new key, and the request (PEM) that its owner sends to the authority."""
+    key = new_key()
+    name = _name(_node_id(node), _network_id(network))
+    csr = x509.CertificateSigningRequestBuilder(name).sign(key, hashes.SHA256())
+    return key, csr.public_bytes(serialization.Encoding.PEM)
+
+
+def new_key() -> PrivateKey:
+    """A new P-256 key."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def private_pem(key: PrivateKey) -> bytes:
+    """The key as PKCS#8, unencrypted: for `write_private` and for gRPC, nowhere else."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def certificate_pem(certificate: x509.Certificate) -> bytes:
+    """The certificate as text."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def verify(
+    certificate: bytes,
+    ca: x509.Certificate | Sequence[x509.Certificate],
+    node: str,
+    network: str,
+    now: datetime,
+) -> PublicKey:
+    """The key of ``node``, if these foreign bytes (DER or PEM) prove it; else `CertificateError`."""
+    authorities = (ca,) if isinstance(ca, x509.Certificate) else tuple(ca)
+    return verify_certificate(parse_certificate(certificate), authorities, node, network, now)
+
+
+def parse_certificate(data: bytes) -> x509.Certificate:
+    """One certificate from foreign bytes, DER or PEM; else `CertificateError`."""
+    try:
+        if len(data) > LARGEST_CERTIFICATE:
+            raise ValueError("too long")
+        if data.startswith(b"-----BEGIN"):
+            return x509.load_pem_x509_certificate(data)
+        return x509.load_der_x509_certificate(data)
+    except ValueError:
+        raise CertificateError("malformed", "the bytes are no certificate") from None
+
+
+def verify_certificate(
+    certificate: x509.Certificate,
+    authorities: Sequence[x509.Certificate],
+    node: str,
+    network: str,
+    now: datetime,
+) -> PublicKey:
+    """Like `verify`, for a parsed certificate. The first fault found is the one nearest to its cause."""
+    try:
+        issuer = _issuer(certificate, authorities)
+        if issuer is None:
+            raise CertificateError("authority", "the certificate was not issued by this network's authority")
+        nodes, networks = subject(certificate)
+        extensions = certificate.extensions
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uses = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        key = certificate.public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension):
+        raise CertificateError("malformed", "the certificate lacks what a member's must have") from None
+    # gRPC's client looks at the DNS name and its server at the common name: they must not differ
+    if nodes != [node] or list(names) != [x509.DNSName(node)]:
+        raise CertificateError("node", f"the certificate is that of {_quoted(nodes)}, not of {node}")
+    if networks != [network]:
+        raise CertificateError(
+            "network", f"the certificate is for network {_quoted(networks)}, not {network}"
+        )
+    if not set(_USES) <= set(uses) or _is_authority(certificate):
+        raise CertificateError("malformed", "the certificate is not meant for both ends of a connection")
+    if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise CertificateError("malformed", "the certificate's key is not ECDSA P-256")
+    _check_dates(certificate, now, "the certificate")
+    _check_dates(issuer, now, "the authority's certificate")
+    return key
+
+
+def verify_signature(public_key: PublicKey, data: bytes, signature: bytes) -> bool:
+    """Whether `Identity.sign` made ``signature`` over ``data`` with the matching key."""
+    try:
+        public_key.verify(signature, SIGNED_RECORD + data, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def subject(certificate: x509.Certificate) -> tuple[list[str], list[str]]:
+    """The node ids and the network ids a certificate claims, one each if it is in order."""
+    name = certificate.subject
+    return _attributes(name, NameOID.COMMON_NAME), _attributes(name, NameOID.ORGANIZATION_NAME)
+
+
+def moment(when: datetime) -> str:
+    """A date as messages print it."""
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def server_credentials(identity: Identity) -> grpc.ServerCredentials:
+    """For the listening end; who shows no certificate of this authority gets no connection."""
+    pair = (private_pem(identity.key), identity.certificate_pem)
+    return grpc.ssl_server_credentials([pair], root_certificates=identity.ca_pem, require_client_auth=True)
+
+
+def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:
+    """For the dialling end; believes this authority only, none of the system's."""
+    return grpc.ssl_channel_credentials(
+        root_certificates=identity.ca_pem,
+        private_key=private_pem(identity.key),
+        certificate_chain=identity.certificate_pem,
+    )
+
+
+def channel_options(node: str) -> list[tuple[str, str]]:
+    """Whatever its address, the peer must show the certificate of ``node``."""
+    return [("grpc.ssl_target_name_override", _node_id(node))]
+
+
+def peer_name(auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
+    """The node id that a caller's certificate proves, from `ServicerContext.auth_context()`; else None."""
+    names = list(auth_context.get("x509_common_name", ()))
+    if len(names) != 1:
+        return None
+    aliases = set(auth_context.get("x509_subject_alternative_name", names))
+    node = names[0].decode("utf-8", "replace")
+    return node if aliases == set(names) and NODE_ID.fullmatch(node) else None
+
+
+def write_private(path: str | Path, data: bytes) -> None:
+    """Write a new file that only its owner can read, down to the disk; never over an existing one."""
+    _write(Path(path), data, 0o600)
+
+
+def write_public(path: str | Path, data: bytes, *, replace: bool = False) -> None:
+    """Write a new file that all may read; with ``replace``, put it in the place of an old one in one step."""
+    path = Path(path)
+    if not replace:
+        _write(path, data, 0o644)
+        return
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    _write(fresh, data, 0o644)
+    fresh.replace(path)
+    _sync_folder(path.parent)
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    try:
+        # 0600 from the first instant: a mode set afterwards would come too late
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written ({error.strerror}): choose another folder") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)  # whatever the umask says
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)  # half a key helps nobody and would block the next attempt
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _exists(path: Path) -> ConfigError:
+    return ConfigError(f"{path} exists and is not overwritten: choose another folder, or move it away first")
+
+
+def _read(path: Path, *, private: bool = False) -> bytes:
+    try:
+        with path.open("rb") as file:
+            # of the open file, not of the path: what was checked is what is read
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if private and mode & 0o077:
+                raise ConfigError(
+                    f"{path} holds a private key that others than its owner can use (mode {mode:04o}): "
+                    f"chmod 600 {path}"
+                )
+            return file.read(LARGEST_FILE)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist: correct the path, or run `desmr network init`") from None
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error.strerror}): make it a file this user owns"
+        ) from None
+
+
+def _read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
+    try:
+        return tuple(x509.load_pem_x509_certificates(_read(path)))
+    except ConfigError:
+        raise
+    except ValueError:
+        raise ConfigError(
+            f"{path} holds no certificate in PEM: it must begin with '-----BEGIN CERTIFICATE-----'"
+        ) from None
+
+
+def _read_key(path: Path) -> PrivateKey:
+    data = _read(path, private=True)
+    try:
+        key = serialization.load_pem_private_key(data, None)
+    except TypeError:  # how the library says that a password is missing
+        raise ConfigError(
+            f"{path} is encrypted and a daemon cannot type the password: "
+            f"store the key in plain with `openssl pkey -in {path} -out NEW`, then chmod 600 NEW"
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise ConfigError(
+            f"{path} holds no private key in PEM: it must begin with '-----BEGIN PRIVATE KEY-----'"
+        ) from None
+    if not isinstance(key, PrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ConfigError(f"{path} is not an ECDSA P-256 key: make one with `desmr network init`")
+    return key
+
+
+def _issuer(
+    certificate: x509.Certificate, authorities: Sequence[x509.Certificate]
+) -> x509.Certificate | None:
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, InvalidSignature):  # another name, another key
+            continue
+        return authority
+    return None
+
+
+def _check_dates(certificate: x509.Certificate, now: datetime, what: str) -> None:
+    start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > end:
+        raise CertificateError("expired", f"{what} expired on {moment(end)}, and it is {moment(now)} here")
+    if now < start:
+        raise CertificateError(
+            "not-yet-valid", f"{what} is valid from {moment(start)}, and it is {moment(now)} here"
+        )
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):
+        return False
+
+
+def _name(common: str, organisation: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation),
+            x509.NameAttribute(NameOID.COMMON_NAME, common),
+        ]
+    )
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _attributes(name: x509.Name, kind: x509.ObjectIdentifier) -> list[str]:
+    return [str(attribute.value) for attribute in name.get_attributes_for_oid(kind)]
+
+
+def _quoted(names: Sequence[str]) -> str:
+    """Foreign names for a message: nothing that moves a cursor, nothing endless."""
+    if not names:
+        return "nobody"
+    return " and ".join(name if NODE_ID.fullmatch(name) else ascii(name[:64]) for name in names[:3])
+
+
+def _node_id(node: str) -> str:
+    if not NODE_ID.fullmatch(node):
+        raise ConfigError(
+            f"node id {node[:80]!r} cannot stand in a certificate: "
+            "use lower-case letters, digits and inner hyphens, at most 63"
+        )
+    return node
+
+
+def _network_id(network: str) -> str:
+    if not 1 <= len(network.encode()) <= 64 or not network.isprintable() or network != network.strip():
+        raise ConfigError(
+            f"network id {network[:80]!r} cannot stand in a certificate: use 1 to 64 printable characters"
+        )
+    return network
+
+
+def _p256(key: object) -> PublicKey:
+    if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ConfigError("the key to be certified is not ECDSA P-256: make it with `request`")
+    return key
