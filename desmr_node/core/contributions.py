@@ -112,3 +112,14 @@ class Closing(Contribution):
 
     loss: Vector
     loss_at_start: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation(Contribution):
+    """Errors on the hold-out rows: their number, sum of absolute errors and of squares, in units of the
+    response's scale.
+    """
+
+    count: Vector
+    absolute: Vector
+    squares: Vector
