@@ -122,7 +122,7 @@ def _carried(digits: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _rounded(digits: NDArray[np.int64], exponent: int) -> Vector:
-    """Balanced digits to doubles, added from the top down: two additions round at most, by 0.75 ulp in all."""
+    """Balanced digits to doubles, added from the top down: at most two additions round, by 0.75 ulp."""
     size, words = digits.shape
     high = max(0, -((exponent - _HIGH) // BASE_BITS))
     shift = np.where(digits[:, high:].any(axis=1), _SCALED_DOWN, 0)
