@@ -20,6 +20,7 @@ from desmr_node.core import agreement
 from desmr_node.core.agreement import Ground, Plan
 from desmr_node.core.graph import Graph, penalty_parameter
 from desmr_node.core.member import Member
+from desmr_node.core.reference import lock_step
 from desmr_node.core.rows import RowSource
 
 T = TypeVar("T")
@@ -113,9 +114,7 @@ class Prepared:
 
     def exchange(self) -> None:
         """One ADMM round, as in `core.reference`."""
-        sent = [member.B for member in self.members]
-        for member in self.members:
-            member.step({k: sent[k] for k in member.neighbours})
+        lock_step(self.members)
 
 
 def prepared(sources: Sequence[RowSource], graph: Graph, spec: FitSpec, seed: int = 0) -> Prepared:

@@ -110,7 +110,9 @@ def round_megabytes(case: Case) -> float:
         for member in network.members:
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
-            member.step({k: sent[k] for k in member.neighbours})
+            received = {k: sent[k] for k in member.neighbours}
+            member.match({k: [(member.B, B)] for k, B in received.items()})
+            member.step(received)
             most = max(most, tracemalloc.get_traced_memory()[1] - before)
     tracemalloc.stop()
     return most / 1e6

@@ -1,5 +1,6 @@
 """The result of a fit, in the data's own units, with an honest account of how it ended."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from desmr_node.core.agreement import Ground, Plan, Result, Verdict
 from desmr_node.core.arrays import Mask, Matrix, Vector
+from desmr_node.core.contributions import Evaluation
 from desmr_node.core.spec import FitSpec
 
 
@@ -56,6 +58,80 @@ class OuterRound:
 
 
 @dataclass(frozen=True, slots=True)
+class Errors:
+    """Errors of prediction on all hold-out rows of the network, each by its own node's model."""
+
+    rows: int
+    rmse: float
+    mae: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFit:
+    """What one node holds at the end: its own model, and the network's account of the fit.
+
+    All but ``coef`` and ``intercept`` is the same on every node, bit for bit; see `NetworkFit`.
+    """
+
+    coef: Vector
+    intercept: float
+    lambda_: float
+    support: Mask
+    converged: bool
+    message: str
+    objective: float
+    pilot_objective: float
+    members: int
+    total_rows: int
+    rounds: int
+    admm_rounds: int
+    history: tuple[OuterRound, ...]
+    errors: Errors | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        model: tuple[Vector, float],
+        lambda_: float,
+        history: list[OuterRound],
+        result: Result,
+        verdict: Verdict | None,
+        rounds: int,
+        ground: Ground,
+        spec: FitSpec,
+        evaluation: Evaluation | None = None,
+    ) -> Self:
+        """Put the pieces together and say how it ended."""
+        coef, intercept = model
+        converged = bool(verdict is not None and verdict.outcome == "converged" and result.keep_fit)
+        return cls(
+            coef=coef,
+            intercept=intercept,
+            lambda_=lambda_ * _lambda_unit(ground, spec),
+            support=result.support[int(spec.intercept) :] if result.keep_fit else coef != 0,
+            converged=converged,
+            message=_ending(history, verdict, converged, result, spec),
+            objective=result.objective * _loss_unit(ground, spec),
+            pilot_objective=result.start_objective * _loss_unit(ground, spec),
+            members=ground.size,
+            total_rows=round(ground.total_rows),
+            rounds=rounds,
+            admm_rounds=history[-1].admm_rounds,
+            history=tuple(history),
+            errors=_errors(evaluation, ground.scaling.unit),
+        )
+
+
+def _errors(evaluation: Evaluation | None, unit: float) -> Errors | None:
+    if evaluation is None or evaluation.count == 0:
+        return None
+    rows = float(evaluation.count)
+    rmse, mae = float(np.sqrt(evaluation.squares / rows)), float(evaluation.absolute / rows)
+    return Errors(round(rows), rmse * unit, mae * unit)
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkFit:
     """One model per node; they agree to within `history[-1].spread` standard errors, and on `support`.
 
@@ -71,7 +147,7 @@ class NetworkFit:
         Mean loss plus penalty, over all rows, of the members' mean model and of the mean of the pilots; the
         first is never the larger.
     rounds, admm_rounds, bytes_sent :
-        Message rounds with the network sums, ADMM rounds alone, bytes of payload over all edges.
+        Message rounds with the network sums, ADMM rounds alone, bytes sent over all edges.
     history : one `OuterRound` per outer round
     """
 
@@ -89,35 +165,22 @@ class NetworkFit:
     history: tuple[OuterRound, ...]
 
     @classmethod
-    def of(
-        cls,
-        *,
-        models: list[tuple[Vector, float]],
-        lambda_: float,
-        history: list[OuterRound],
-        result: Result,
-        verdict: Verdict | None,
-        rounds: int,
-        bytes_sent: int,
-        ground: Ground,
-        spec: FitSpec,
-    ) -> Self:
-        """Put the pieces together and say how it ended."""
-        coef = np.stack([b for b, _ in models])
-        converged = bool(verdict is not None and verdict.outcome == "converged" and result.keep_fit)
+    def gather(cls, fits: Sequence[MemberFit], bytes_sent: int) -> Self:
+        """All members' models side by side."""
+        first = fits[0]
         return cls(
-            coef=coef,
-            intercept=np.array([b0 for _, b0 in models]),
-            lambda_=lambda_ * _lambda_unit(ground, spec),
-            support=result.support[int(spec.intercept) :] if result.keep_fit else coef[0] != 0,
-            converged=converged,
-            message=_ending(history, verdict, converged, result, spec),
-            objective=result.objective * _loss_unit(ground, spec),
-            pilot_objective=result.start_objective * _loss_unit(ground, spec),
-            rounds=rounds,
-            admm_rounds=history[-1].admm_rounds,
+            coef=np.stack([fit.coef for fit in fits]),
+            intercept=np.array([fit.intercept for fit in fits]),
+            lambda_=first.lambda_,
+            support=first.support,
+            converged=first.converged,
+            message=first.message,
+            objective=first.objective,
+            pilot_objective=first.pilot_objective,
+            rounds=first.rounds,
+            admm_rounds=first.admm_rounds,
             bytes_sent=bytes_sent,
-            history=tuple(history),
+            history=first.history,
         )
 
     def predict(self, X: Matrix, node: int = 0) -> Vector:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import index
 
 import numpy as np
 
-from desmr_node.core.arrays import Matrix
+from desmr_node.core.arrays import Indices, Matrix
 from desmr_node.errors import ConfigError
 
 
@@ -72,10 +73,23 @@ class Graph:
         """Number of undirected edges."""
         return sum(map(len, self.neighbours)) // 2
 
+    @cache  # noqa: B019  a graph is a small frozen value; a simulated network asks once per node
     def diameter(self) -> int:
         """Hops after which a flooded record has reached everybody."""
         return max(max(self._distances_from(j).values()) for j in range(self.size))
 
+    @cache  # noqa: B019  likewise
+    def parents(self) -> Indices:
+        """(m, m): from whom node w gets what started at node j, at [j, w]: its smallest neighbour nearer to j."""
+        parents = np.full((self.size, self.size), -1)
+        for j in range(self.size):
+            distance = self._distances_from(j)
+            for w, ks in enumerate(self.neighbours):
+                if w != j:
+                    parents[j, w] = next(k for k in ks if distance[k] < distance[w])
+        return parents
+
+    @cache  # noqa: B019  likewise
     def connectivity(self) -> float:
         """Algebraic connectivity: the second smallest eigenvalue of the Laplacian (infinite for one node)."""
         if self.size == 1:
@@ -111,6 +125,7 @@ def contraction(graph: Graph, tau: float) -> float:
     return float(np.abs(np.linalg.eigvals(step - np.outer(fixed_point, conserved))).max())
 
 
+@cache  # a simulated network asks once per node
 def penalty_parameter(graph: Graph) -> float:
     """Twice the tau that contracts fastest in the homogeneous model of `contraction`, to two digits.
 

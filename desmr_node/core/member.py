@@ -4,7 +4,7 @@ A driver (the plain loop in `reference`, or a node's worker) carries contributio
 network, brings agreed quantities back in, and passes neighbours' coefficient vectors to `step`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,16 @@ from desmr_node.core import surrogate
 from desmr_node.core.admm import Consensus, LocalObjective
 from desmr_node.core.agreement import FIRST_BINS, Ground, Plan, Verdict
 from desmr_node.core.arrays import Mask, Matrix, Vector
-from desmr_node.core.contributions import Ballot, Closing, Moments, Report, Spreads, Start, response_octaves
+from desmr_node.core.contributions import (
+    Ballot,
+    Closing,
+    Evaluation,
+    Moments,
+    Report,
+    Spreads,
+    Start,
+    response_octaves,
+)
 from desmr_node.core.median import pilot
 from desmr_node.core.penalties import penalty
 from desmr_node.core.quadratic import Quadratic
@@ -27,6 +36,18 @@ _PIECE = 4_096
 #: A coefficient below this part of the penalty level is on its way to zero: the consensus loop takes it there
 #: only in the limit, and which members have arrived is a matter of rounding.
 _NEGLIGIBLE = 1e-3
+
+
+#: Per neighbour, pairs (own, theirs) of coefficient vectors of the same rounds.
+Matched = Mapping[int, Sequence[tuple[Matrix, Matrix]]]
+
+
+def sum_of(matrices: Mapping[int, Matrix], neighbours: tuple[int, ...], like: Matrix) -> Matrix:
+    """Sum over the neighbours in ascending order: the same bits wherever it is computed."""
+    total = np.zeros_like(like)
+    for k in neighbours:
+        total += matrices[k]
+    return total
 
 
 def _votes(B: Matrix, levels: Vector | float) -> Matrix:
@@ -135,22 +156,31 @@ class Member:
         self.B = self.previous = self.neighbour_mean = self.kept_B
         self.received: Mapping[int, Matrix] = dict.fromkeys(self.neighbours, self.kept_B)
         self.duals = {k: u.copy() for k, u in self.kept_duals.items()}
-        self.dual_sum = np.zeros_like(self.B)
 
     def _pseudo(self) -> surrogate.Pseudo:
         return surrogate.Pseudo(
             self.plan.density * self.plan.damping, self.spec.quantile, self.plan.bandwidth
         )
 
+    def match(self, pairs: Matched) -> None:
+        """Update the edge duals from vectors that both ends held in the same round.
+
+        An edge's two duals stay each other's negatives, and all duals add up to zero, as long as both ends
+        apply the same rounds: late is fine, unmatched is not.
+        """
+        tau = self.consensus.tau
+        for k, rounds in pairs.items():
+            for own, theirs in rounds:
+                self.duals[k] += tau * (own - theirs)
+
     def step(self, received: Mapping[int, Matrix]) -> None:
-        """One ADMM round from the neighbours' vectors of the same round; its cost does not depend on n."""
-        neighbour_sum = np.zeros_like(self.B)
-        dual_sum = np.zeros_like(self.B)
-        for k in self.neighbours:
-            neighbour_sum += received[k]
-            self.duals[k] += self.consensus.tau * (self.B - received[k])
-            dual_sum += self.duals[k]
-        self.previous, self.dual_sum, self.received = self.B, dual_sum, received
+        """One ADMM round from the neighbours' newest vectors; its cost does not depend on n.
+
+        In lock-step these are the vectors just matched.
+        """
+        neighbour_sum = sum_of(received, self.neighbours, self.B)
+        dual_sum = sum_of(self.duals, self.neighbours, self.B)
+        self.previous, self.received = self.B, received
         self.neighbour_mean = neighbour_sum / len(self.neighbours) if self.neighbours else self.B
         self.B = self.consensus.step(self.B, neighbour_sum, dual_sum, self.objective)
 
@@ -175,7 +205,7 @@ class Member:
         # price that in: to first order, loss plus force times coefficients is the loss at the consensus; and
         # since the forces of all members add up to zero, it is the loss itself once they agree.
         metric = self.consensus.metric
-        tilt = np.sum(metric.apply(self.dual_sum) * self.B, axis=0)
+        tilt = np.sum(metric.apply(sum_of(self.duals, self.neighbours, self.B)) * self.B, axis=0)
         levels, penalised = plan.levels(spec), self.ground.scaling.penalised
         edges = np.zeros(count)
         for k in self.neighbours:
@@ -233,6 +263,17 @@ class Member:
     def restrict(self, b: Vector, support: Mask) -> Vector:
         """b on the support and zero off it; an intercept always stays."""
         return np.where(support | (self.ground.scaling.penalised == 0), b, 0.0)
+
+    def evaluate(self, model: tuple[Vector, float], holdout: RowSource | None) -> Evaluation:
+        """Errors of the final model on rows that took no part in the fit."""
+        coef, intercept = model
+        count, absolute, squares = 0, 0.0, 0.0
+        for X, y in holdout.blocks() if holdout is not None else ():
+            errors = (y - X @ coef - intercept) / self.ground.scaling.unit
+            count += len(y)
+            absolute += float(np.abs(errors).sum())
+            squares += float(errors @ errors)
+        return Evaluation(np.array(float(count)), np.array(absolute), np.array(squares))
 
     def finish(self, support: Mask, keep_fit: bool) -> tuple[Vector, float]:
         """The final coefficients and intercept, in the data's units."""

@@ -10,7 +10,7 @@ from desmr_node.core import agreement
 from desmr_node.core.agreement import Ground, Plan, Verdict
 from desmr_node.core.arrays import Vector
 from desmr_node.core.contributions import Contribution
-from desmr_node.core.fit import NetworkFit, OuterRound
+from desmr_node.core.fit import MemberFit, NetworkFit, OuterRound
 from desmr_node.core.graph import Graph, penalty_parameter
 from desmr_node.core.member import Member
 from desmr_node.core.rows import RowSource
@@ -37,12 +37,21 @@ class _Traffic:
 
     def exchange(self, members: Sequence[Member]) -> None:
         """One ADMM round: vectors to all neighbours, dense or as (index, value), whichever is less."""
-        sent = [member.B for member in members]
-        for member, B in zip(members, sent, strict=True):
-            member.step({k: sent[k] for k in member.neighbours})
+        for member in members:
+            B = member.B
             self.bytes_sent += len(member.neighbours) * min(8 * B.size, 12 * int(np.count_nonzero(B)))
+        lock_step(members)
         self.rounds += 1
         self.admm_rounds += 1
+
+
+def lock_step(members: Sequence[Member]) -> None:
+    """All members take one ADMM round, each from its neighbours' vectors of the last one."""
+    sent = [member.B for member in members]
+    for member, B in zip(members, sent, strict=True):
+        received = {k: sent[k] for k in member.neighbours}
+        member.match({k: [(B, received[k])] for k in member.neighbours})
+        member.step(received)
 
 
 def fit(sources: Sequence[RowSource], graph: Graph, spec: FitSpec, seed: int = 0) -> NetworkFit:
@@ -105,15 +114,17 @@ def _close(
     result = agreement.conclude(
         ballot, closing, penalties[0], penalties[1], settled=accepted is not None, size=ground.size
     )
-    models = [member.finish(result.support, result.keep_fit) for member in members]
-    return NetworkFit.of(
-        models=models,
-        lambda_=lambda_,
-        history=history,
-        result=result,
-        verdict=accepted[1] if accepted else None,
-        rounds=traffic.rounds,
-        bytes_sent=traffic.bytes_sent,
-        ground=ground,
-        spec=spec,
-    )
+    fits = [
+        MemberFit.of(
+            model=member.finish(result.support, result.keep_fit),
+            lambda_=lambda_,
+            history=history,
+            result=result,
+            verdict=accepted[1] if accepted else None,
+            rounds=traffic.rounds,
+            ground=ground,
+            spec=spec,
+        )
+        for member in members
+    ]
+    return NetworkFit.gather(fits, traffic.bytes_sent)

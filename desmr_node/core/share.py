@@ -1,0 +1,257 @@
+"""One member's whole fit as a conversation: it asks for sums and exchanges, and is told the answers.
+
+`begin` and `answer` each return the next request; whoever drives a `Share` (a node's machine, through its
+worker) knows how to carry requests over a network and nothing of statistics. The story is that of
+`reference.fit`, told from one member's chair. Between two requests all state is in plain attributes, and
+`awaiting` names the method that will take the next answer.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import cast
+
+import numpy as np
+
+from desmr_node.core import agreement
+from desmr_node.core.agreement import Ground, Plan, Result, Verdict
+from desmr_node.core.arrays import Matrix, Vector
+from desmr_node.core.contributions import (
+    Ballot,
+    Closing,
+    Contribution,
+    Evaluation,
+    Moments,
+    Report,
+    Spreads,
+    Start,
+)
+from desmr_node.core.fit import MemberFit, OuterRound
+from desmr_node.core.graph import Graph, penalty_parameter
+from desmr_node.core.member import Matched, Member
+from desmr_node.core.rows import RowSource
+from desmr_node.core.spec import FitSpec
+from desmr_node.errors import DesmrError
+
+
+class Diverged(DesmrError):
+    """The consensus loop left the range of numbers; only settings far from the defaults can do that."""
+
+
+# -- requests ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Add this up over all members.
+
+    ``filler`` is a key for the digits below a number's last bit, known to this member alone: without them, bits
+    finer than anybody else's would stand in the total in the clear. ``gram_exponent`` is the binary order of
+    magnitude of a Gram matrix.
+    """
+
+    part: Contribution
+    filler: bytes
+    gram_exponent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Give B to the neighbours, and theirs to me; answered by a `Neighbours`."""
+
+    outer: int
+    inner: int
+    B: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Bring what is still unmatched of this outer round (with `max_lag` > 0); answered by a `Neighbours`."""
+
+    outer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The fit is over."""
+
+    fit: MemberFit
+
+
+Request = Sum | Exchange | Drain | Finished
+
+# -- answers -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The newest vector of each neighbour, and the pairs of vectors that have become matched."""
+
+    newest: dict[int, Matrix]
+    matched: Matched
+
+
+Answer = Contribution | Neighbours
+
+
+def _digest(source: RowSource) -> bytes:
+    """A secret that only the holder of the rows can know, and that is the same in every run."""
+    digest = sha256(b"desmr filler")
+    for X, y in source.blocks():
+        digest.update(np.ascontiguousarray(X).tobytes())
+        digest.update(np.ascontiguousarray(y).tobytes())
+    return digest.digest()
+
+
+class Share:
+    """A member of a fit, from its first look at the rows to its model.
+
+    ``seed`` is the network's: each member draws its own stream from it by its place among the members.
+    """
+
+    member: Member
+    ground: Ground
+    plan: Plan
+    result: Result
+    model: tuple[Vector, float]
+
+    def __init__(self, source: RowSource, holdout: RowSource | None, spec: FitSpec, seed: int) -> None:
+        self.source, self.holdout, self.spec, self.seed = source, holdout, spec, seed
+        self.accepted: tuple[Plan, Verdict] | None = None
+        self.history: list[OuterRound] = []
+        self.sums = 0
+        self.inner = 0
+        self.awaiting = ""
+        self.stage = "waiting"
+
+    def begin(self, graph: Graph, index: int) -> Request:
+        """The network is known: look at the rows."""
+        stream = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index,)))
+        self.graph = graph
+        self.secret = _digest(self.source)
+        self.member = Member(self.source, self.spec, graph.neighbours[index], stream)
+        return self._sum("scaling", self.member.moments(), "_centre")
+
+    def answer(self, answer: Answer) -> Request:
+        """Take what was asked for, and say what comes next."""
+        return cast(Request, getattr(self, self.awaiting)(answer))
+
+    def _sum(self, stage: str, part: Contribution, then: str, gram_exponent: int = 0) -> Sum:
+        self.sums += 1
+        self.stage, self.awaiting = stage, then
+        return Sum(
+            part, sha256(self.secret + bytes([self.sums % 256, self.sums // 256])).digest(), gram_exponent
+        )
+
+    # -- before the first round ------------------------------------------------------------------------
+
+    def _centre(self, moments: Moments) -> Request:
+        self.moments = moments
+        return self._sum("scaling", self.member.spreads(agreement.centre(moments, self.spec)), "_pilot")
+
+    def _pilot(self, spreads: Spreads) -> Request:
+        self.ground = agreement.survey(self.moments, spreads, self.graph, self.spec)
+        mean_square = spreads.squares / self.ground.total_rows / np.square(self.ground.scaling.spread)
+        exponent = int(np.frexp(max(float(mean_square.max()), 1.0))[1])
+        return self._sum("pilot", self.member.prepare(self.ground), "_connect", exponent)
+
+    def _connect(self, start: Start) -> Request:
+        spec, ground = self.spec, self.ground
+        tau = penalty_parameter(self.graph) if spec.tau == "auto" else spec.tau
+        self.start = start.pilot
+        self.member.connect(agreement.metric(start, ground, spec), tau, start.pilot)
+        return self._open(agreement.first_plan(start, ground, spec))
+
+    # -- rounds ----------------------------------------------------------------------------------------
+
+    def _open(self, plan: Plan) -> Request:
+        self.plan, self.inner = plan, 0
+        self.member.open(plan)
+        return self._exchange()
+
+    def _exchange(self) -> Exchange:
+        B = self.member.B
+        if not np.isfinite(B).all():
+            raise Diverged(
+                f"the consensus loop diverged in outer round {self.plan.outer + 1}: "
+                'set tau = "auto", or update = "exact"'
+            )
+        self.stage, self.awaiting = "rounds", "_step"
+        return Exchange(self.plan.outer, self.inner, B)
+
+    def _step(self, neighbours: Neighbours) -> Request:
+        self.member.match(neighbours.matched)
+        self.member.step(neighbours.newest)
+        self.inner += 1
+        if self.inner < self.spec.inner:
+            return self._exchange()
+        if self.spec.max_lag > 0:
+            self.awaiting = "_drain"
+            return Drain(self.plan.outer)
+        return self._report()
+
+    def _drain(self, neighbours: Neighbours) -> Request:
+        self.member.match(neighbours.matched)
+        return self._report()
+
+    def _report(self) -> Request:
+        return self._sum("scoring", self.member.report(), "_judge")
+
+    def _judge(self, report: Report) -> Request:
+        verdict = agreement.judge(self.plan, report, self.ground, self.spec)
+        self.member.settle(verdict)
+        rounds = (len(self.history) + 1) * self.spec.inner
+        self.history.append(OuterRound.of(self.plan, verdict, rounds, self.ground, self.spec))
+        if verdict.outcome != "rejected":
+            self.accepted = self.plan, verdict
+        if verdict.outcome != "converged" and len(self.history) < self.spec.outer:
+            return self._open(verdict.following)
+        self.plan = verdict.following
+        return self._sum("closing", self.member.vote(self._level()), "_close")
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def _curvature(self) -> float:
+        return (self.accepted[0] if self.accepted else self.plan).curvature(self.spec)
+
+    def _lambda(self) -> float:
+        return self.accepted[1].lambda_ if self.accepted else float(self.plan.lambdas[0])
+
+    def _level(self) -> float:
+        return self._lambda() / self._curvature()
+
+    def _close(self, ballot: Ballot) -> Request:
+        self.ballot = ballot
+        support = agreement.majority(ballot.votes, self.ground.size)
+        self.mean = self.member.restrict(ballot.mean, support)
+        return self._sum("closing", self.member.close(self.mean), "_evaluate")
+
+    def _evaluate(self, closing: Closing) -> Request:
+        penalty, start_penalty = (
+            self._curvature() * self.member.penalty_value(b, self._level()) for b in (self.mean, self.start)
+        )
+        self.result = agreement.conclude(
+            self.ballot,
+            closing,
+            penalty,
+            start_penalty,
+            settled=self.accepted is not None,
+            size=self.ground.size,
+        )
+        self.model = self.member.finish(self.result.support, self.result.keep_fit)
+        return self._sum("evaluation", self.member.evaluate(self.model, self.holdout), "_finish")
+
+    def _finish(self, evaluation: Evaluation) -> Request:
+        self.stage = "done"
+        rounds = self.history[-1].admm_rounds + (1 + self.sums) * self.graph.diameter()  # 1: introductions
+        fit = MemberFit.of(
+            model=self.model,
+            lambda_=self._lambda(),
+            history=self.history,
+            result=self.result,
+            verdict=self.accepted[1] if self.accepted else None,
+            rounds=rounds,
+            ground=self.ground,
+            spec=self.spec,
+            evaluation=evaluation,
+        )
+        return Finished(fit)
