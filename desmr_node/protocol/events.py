@@ -1,0 +1,146 @@
+"""What happens to a machine (events, past participles) and what it wants done (effects, imperatives)."""
+
+from dataclasses import dataclass
+
+from desmr_node.core.fit import MemberFit
+from desmr_node.core.graph import Graph
+from desmr_node.core.share import Answer, Request
+from desmr_node.protocol.messages import Message
+from desmr_node.protocol.seal import Seal
+
+# -- events --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The operator wants a fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """The node takes part in a fit, with this seal: the answer to `Enrol`."""
+
+    seal: Seal
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """The node will not take part: the other answer to `Enrol`."""
+
+    fit: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A stream to the neighbour is up; nothing has been said on it."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The stream to the neighbour is gone, or could not be made."""
+
+    peer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message from the neighbour, checked by the codec."""
+
+    peer: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The worker has done what `Compute` with this ticket asked for, and wants this next."""
+
+    ticket: int
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The worker could not: its rows or settings do not allow the fit."""
+
+    ticket: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The operator wants the fit to end, everywhere."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """The time `Machine.deadline` asked for has come."""
+
+
+Event = Called | Enrolled | Declined | Connected | Lost | Received | Computed | Broken | Stopped | Ticked
+
+# -- effects: to be carried out in the order given ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Give the message to the neighbour's stream; if that is gone, drop it."""
+
+    peer: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Close the stream to the neighbour, telling it why. ``fault``: it broke the protocol."""
+
+    peer: str
+    reason: str
+    fault: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Enrol:
+    """Make fresh keys for this fit and answer `Enrolled`, or `Declined`."""
+
+    fit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The membership is known: what the worker's share of the fit starts with."""
+
+    graph: Graph
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Let the worker go on, and answer `Computed` or `Broken` with this ticket."""
+
+    ticket: int
+    answer: Begin | Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The fit is done: write its result."""
+
+    number: int
+    fit: MemberFit
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell the operator: the phase, or a peer's state, has changed."""
+
+    text: str
+
+
+Effect = Send | Drop | Enrol | Compute | Keep | Report

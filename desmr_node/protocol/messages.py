@@ -1,0 +1,144 @@
+"""What nodes say to each other, as values. `transport.codec` turns them into bytes and checks foreign bytes."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from desmr_node.core.arrays import Matrix
+
+Words = NDArray[np.uint64]
+
+#: Version of this protocol, and the oldest one it still speaks.
+VERSION = OLDEST_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The columns of everybody's table, in order."""
+
+    response: str
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a node stands: the latest fit it knows of, whether that is under way, and its place in it."""
+
+    fit: int = 0
+    active: bool = False
+    outer: int = 0
+    inner: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """First message each way on a stream; `settings` are those of the fit, name to JSON value."""
+
+    network: str
+    node: str
+    incarnation: int
+    schema: Schema
+    settings: dict[str, str] = field(hash=False)
+    standing: Standing
+    version: int = VERSION
+    oldest_version: int = OLDEST_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Why the sender will not talk to the receiver."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vector:
+    """The sender's coefficient vectors (p, L) before inner round `inner`."""
+
+    fit: int
+    outer: int
+    inner: int
+    B: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """A member, its neighbours and its keys: the record of flood 0.
+
+    ``certificate`` is an X.509 certificate (DER), or a bare public key in an insecure network.
+    """
+
+    origin: str
+    neighbours: tuple[str, ...]
+    mask_key: bytes
+    certificate: bytes
+    signature: bytes
+
+    def content(self) -> bytes:
+        """What the signature covers, besides the record's place."""
+        parts = [name.encode() for name in self.neighbours]
+        return b"".join(len(p).to_bytes(4, "little") + p for p in (*parts, self.mask_key, self.certificate))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A member's masked contribution to a network sum: the record of a later flood."""
+
+    origin: str
+    words: Words
+    signature: bytes
+
+    def content(self) -> bytes:
+        """What the signature covers, besides the record's place."""
+        return self.words.astype("<u8", copy=False).tobytes()
+
+
+Record = Introduction | Part
+
+
+def same(one: Record, other: Record) -> bool:
+    """Whether two records of one origin say the same."""
+    if one is other:
+        return True
+    if isinstance(one, Part) and isinstance(other, Part):
+        return bool(np.array_equal(one.words, other.words))
+    return isinstance(one, type(other)) and one.content() == other.content()
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """Records that the receiver may lack: introductions (number 0) or parts of a sum, never both."""
+
+    fit: int
+    number: int
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send again what seems lost: the records of a sum by these members, and the vectors still held."""
+
+    fit: int
+    number: int
+    missing: tuple[str, ...]
+    vectors: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The fit is off, everywhere."""
+
+    fit: int
+    origin: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The sender has finished this fit and needs nothing more."""
+
+    fit: int
+
+
+Message = Hello | Reject | Vector | Flood | Ask | Abort | Done

@@ -1,0 +1,97 @@
+"""A node's inbox: neighbours' coefficient vectors by round, bounded by how far ahead a neighbour can honestly be.
+
+In lock-step a neighbour that has our vector of round t can be at most at t + 1; with `max_lag` it may go that
+many rounds further without hearing from us. It may have opened the next outer round while we still add up the
+last one, but cannot get past that round's first vector. Anything beyond this window is the peer's fault.
+"""
+
+from collections import deque
+
+from desmr_node.core.arrays import Matrix
+from desmr_node.core.share import Neighbours
+from desmr_node.protocol.faults import PeerFault
+from desmr_node.protocol.messages import Vector
+
+
+class Rounds:
+    """Vectors received and sent in the present outer round, and the first ones of the next."""
+
+    def __init__(self, neighbours: dict[str, int], max_lag: int) -> None:
+        self.neighbours, self.max_lag = neighbours, max_lag
+        self.outer, self.inner = -1, 0
+        self._own: dict[int, Matrix] = {}
+        self._received: dict[str, dict[int, Matrix]] = {k: {} for k in neighbours}
+        self._early: dict[str, Matrix] = {}
+        self._matched = dict.fromkeys(neighbours, -1)
+        #: What a neighbour may still lack: it is at most `max_lag` + 1 rounds behind.
+        self.retained: deque[Vector] = deque(maxlen=max_lag + 2)
+
+    def advance(self, vector: Vector) -> None:
+        """Our own vector of the next round is ready."""
+        if vector.outer != self.outer:
+            self.outer = vector.outer
+            self._own.clear()
+            for peer, received in self._received.items():
+                received.clear()
+                if peer in self._early:
+                    received[0] = self._early[peer]
+            self._early.clear()
+            self._matched = dict.fromkeys(self.neighbours, -1)
+        self.inner = vector.inner
+        self._own[vector.inner] = vector.B
+        self.retained.append(vector)
+
+    def receive(self, peer: str, vector: Vector) -> bool:
+        """Keep a neighbour's vector; False if it is stale or known already."""
+        if vector.outer == self.outer + 1 and vector.inner == 0:
+            if peer in self._early:
+                return False
+            self._early[peer] = vector.B
+            return True
+        if vector.outer < self.outer:
+            return False
+        if vector.outer > self.outer or vector.inner > self.inner + self.max_lag + 1:
+            raise PeerFault(
+                f"sent round ({vector.outer}, {vector.inner}) while we are at ({self.outer}, {self.inner}): "
+                "further ahead than it can be"
+            )
+        received = self._received[peer]
+        if vector.inner in received or vector.inner <= self._matched[peer]:
+            return False
+        if vector.B.shape != self._own[self.inner].shape:
+            raise PeerFault(
+                f"sent {vector.B.shape} coefficients in round ({vector.outer}, {vector.inner}) "
+                f"instead of {self._own[self.inner].shape}"
+            )
+        received[vector.inner] = vector.B
+        return True
+
+    def lacking(self, drain: bool = False) -> list[str]:
+        """Neighbours without whose vectors we cannot take the next step (or close the round)."""
+        needed = self.inner if drain else max(self.inner - self.max_lag, 0)
+        return [k for k in self.neighbours if max(self._received[k], default=self._matched[k]) < needed]
+
+    def misshapen(self) -> list[str]:
+        """Neighbours whose early first vector has not the shape that the round turned out to have."""
+        shape = self._own[self.inner].shape
+        return [k for k, B in self._received.items() if any(b.shape != shape for b in B.values())]
+
+    def neighbours_now(self) -> Neighbours:
+        """The newest vector of each neighbour, and the pairs that can now be matched, oldest first."""
+        newest, matched = {}, {}
+        for peer, index in self.neighbours.items():
+            received = self._received[peer]
+            pairs = []
+            while self._matched[peer] + 1 in received and self._matched[peer] < self.inner:
+                self._matched[peer] += 1
+                t = self._matched[peer]
+                pairs.append((self._own[t], received[t]))
+            newest[index] = received[max(received)]
+            matched[index] = pairs
+            # The newest matched vector stays: with a lag it may have to serve again.
+            for t in [t for t in received if t < self._matched[peer]]:
+                del received[t]
+        oldest = min(self._matched.values(), default=self.inner)
+        for t in [t for t in self._own if t <= oldest and t < self.inner]:
+            del self._own[t]
+        return Neighbours(newest, matched)

@@ -1,0 +1,114 @@
+"""Network sums: signed records flooded to closure, so that everybody holds the same set and adds it up alike."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from desmr_node.core.graph import Graph
+from desmr_node.protocol.faults import FitFailure, PeerFault
+from desmr_node.protocol.messages import Introduction, Part, Record, Words, same
+
+#: Introductions are not limited by a known membership; this many members are.
+MOST_MEMBERS = 4_096
+
+
+class Flood:
+    """The records of one sum that this node holds, and which of them each neighbour is known to hold."""
+
+    def __init__(self, number: int, own: Record, neighbours: Iterable[str], roster: "Roster | None") -> None:
+        self.number, self.roster = number, roster
+        self.records: dict[str, Record] = {own.origin: own}
+        self._at_peer: dict[str, set[str]] = {k: set() for k in neighbours}
+        self._relayed = {k: None if roster is None else roster.relayed(own.origin, k) for k in self._at_peer}
+
+    def receive(self, peer: str, records: Iterable[Record]) -> list[Record]:
+        """Note what the peer holds; the records that are new to us, which the caller must check before `keep`."""
+        fresh = []
+        for record in records:
+            if isinstance(record, Introduction) != (self.number == 0):
+                raise PeerFault(f"sent a record of the wrong kind in sum {self.number}")
+            if self.roster is not None and record.origin not in self.roster.index:
+                raise PeerFault(f"sent a record of {record.origin!r}, which is no member of this fit")
+            self._at_peer[peer].add(record.origin)
+            known = self.records.get(record.origin)
+            if known is None or not same(known, record):
+                fresh.append(record)
+        if len(self.records) + len(fresh) > MOST_MEMBERS:
+            raise PeerFault(f"sent records of more than {MOST_MEMBERS} members")
+        return fresh
+
+    def keep(self, record: Record) -> None:
+        """A new record whose signature holds. Only its origin can make two of those: no relay is to blame."""
+        if record.origin in self.records:
+            raise FitFailure(
+                f"{record.origin} signed two different records for sum {self.number}: it lies or is ill"
+            )
+        self.records[record.origin] = record
+
+    def news_for(self, peer: str) -> tuple[Record, ...]:
+        """Records to pass on to the peer that it is not known to hold; from now on it is taken to hold them."""
+        relayed, held = self._relayed[peer], self._at_peer[peer]
+        news = [o for o in self.records if o not in held and (relayed is None or o in relayed)]
+        held.update(news)
+        return tuple(self.records[origin] for origin in sorted(news))
+
+    def of(self, origins: Iterable[str]) -> tuple[Record, ...]:
+        """The records of these members, as far as they are here."""
+        return tuple(self.records[origin] for origin in sorted(origins) if origin in self.records)
+
+    def forget(self, peer: str) -> None:
+        """The stream to the peer broke: what it holds is unknown again."""
+        self._at_peer[peer].clear()
+
+    def missing(self) -> list[str]:
+        """Members whose record has yet to come: all, or all that some introduction names as neighbour."""
+        if self.roster is not None:
+            return [name for name in self.roster.names if name not in self.records]
+        named = {k for record in self.records.values() for k in _introduction(record).neighbours}
+        return sorted(named - self.records.keys())
+
+
+def _introduction(record: Record) -> Introduction:
+    assert isinstance(record, Introduction)  # `receive` sees to it
+    return record
+
+
+class Roster:
+    """The members of a fit in sorted order, and the graph between them: what a closed flood 0 says."""
+
+    def __init__(self, introductions: dict[str, Record]) -> None:
+        self.names = tuple(sorted(introductions))
+        self.index = {name: j for j, name in enumerate(self.names)}
+        links = {name: set(_introduction(introductions[name]).neighbours) for name in self.names}
+        for name in self.names:
+            for other in sorted(links[name]):
+                if name not in links[other]:
+                    raise FitFailure(
+                        f"{name} lists {other} as its neighbour but {other} does not list {name}: "
+                        "add it to [[neighbours]] there, or remove it here"
+                    )
+        edges = [(self.index[a], self.index[b]) for a in self.names for b in links[a]]
+        self.graph = Graph.from_edges(len(self.names), edges)
+
+    def relayed(self, here: str, peer: str) -> frozenset[str]:
+        """Members whose records travel from `here` to the peer: a shortest-path tree from every origin.
+
+        With the graph known a record need not cross every edge both ways. If one goes missing on the tree (an
+        edge is down, a relay keeps it to itself) whoever lacks it asks all its neighbours.
+        """
+        parents = self.graph.parents()[:, self.index[peer]]
+        return frozenset(self.names[j] for j in np.flatnonzero(parents == self.index[here]))
+
+
+def total(records: dict[str, Record], length: int) -> Words:
+    """The sum mod 2^64 of all members' words."""
+    words = np.zeros(length, dtype=np.uint64)
+    for origin in sorted(records):
+        part = records[origin]
+        assert isinstance(part, Part)  # `Flood.receive` sees to it
+        if len(part.words) != length:
+            raise FitFailure(
+                f"{origin} contributed {len(part.words)} words to a sum of {length}: it runs another fit"
+            )
+        words += part.words
+    return words
