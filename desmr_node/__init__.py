@@ -5,7 +5,7 @@
 
 from desmr_node.core.fit import NetworkFit, OuterRound
 from desmr_node.core.median import l1_quantile
-from desmr_node.core.simulate import simulate
+from desmr_node.runtime.simulation import simulate
 from desmr_node.core.spec import FitSpec
 from desmr_node.errors import ConfigError, DataError, DesmrError
 

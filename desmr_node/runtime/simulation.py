@@ -1,0 +1,190 @@
+"""A whole network in one process: the same machines and workers as in daemons, on a simulated network.
+
+`simulate` is the statistician's entry point; `Simulation` is what it and the protocol's tests drive.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from desmr_node.core.fit import MemberFit, NetworkFit
+from desmr_node.core.graph import Graph
+from desmr_node.core.rows import ArrayRows, RowSource
+from desmr_node.core.spec import FitSpec
+from desmr_node.errors import ConfigError, DataError, DesmrError
+from desmr_node.protocol import events as ev
+from desmr_node.protocol.machine import RESTING, Machine, Phase, Setup
+from desmr_node.protocol.messages import Schema
+from desmr_node.protocol.seal import Open, Seal
+from desmr_node.runtime.worker import Worker
+from desmr_node.transport.simulated import Change, Delivery, SimulatedNetwork
+
+_DEFAULT = FitSpec()
+
+
+def settings_of(spec: FitSpec, seed: int) -> dict[str, str]:
+    """What all members must have set alike, as JSON values."""
+    settings: dict[str, Any] = {**spec.model_dump(), "seed": seed}
+    return {name.rstrip("_"): json.dumps(value) for name, value in settings.items()}
+
+
+class Simulation:
+    """Machines and workers joined by a simulated network, driven event by event."""
+
+    def __init__(
+        self,
+        nodes: Mapping[str, Worker],
+        edges: Iterable[tuple[str, str]],
+        schema: Schema,
+        network: SimulatedNetwork,
+        *,
+        seals: Callable[[str, int], Seal] = Open,
+        patience: float = float("inf"),
+    ) -> None:
+        self.workers, self.network, self.seals = dict(nodes), network, seals
+        self.edges = [tuple(sorted(edge)) for edge in edges]
+        self.fits: dict[str, MemberFit] = {}
+        links: dict[str, set[str]] = {name: set() for name in nodes}
+        for one, other in self.edges:
+            links[one].add(other)
+            links[other].add(one)
+        self.machines = {
+            name: Machine(
+                Setup(
+                    network="simulation",
+                    node=name,
+                    neighbours=tuple(sorted(links[name])),
+                    schema=schema,
+                    settings=settings_of(worker.spec, worker.seed),
+                    max_lag=worker.spec.max_lag,
+                    patience=patience,
+                ),
+                now=0.0,
+            )
+            for name, worker in nodes.items()
+        }
+
+    def run(self, until: float = float("inf")) -> None:
+        """Start a fit everywhere and go on until every node rests (or virtual time is up)."""
+        self.network.connect([(one, other) for one, other in self.edges])
+        for name in self.machines:
+            self.tell(name, ev.Called())
+        while not all(m.phase in RESTING for m in self.machines.values()):
+            deadline = min(min(m.deadline() for m in self.machines.values()), until)
+            happening = self.network.next(deadline)
+            if happening is not None:
+                self.happen(happening)
+            elif deadline >= until:
+                return
+            else:
+                for name, machine in self.machines.items():
+                    if machine.deadline() <= self.network.now:
+                        self.tell(name, ev.Ticked())
+
+    def happen(self, happening: Delivery | Change) -> None:
+        """Tell the nodes concerned."""
+        match happening:
+            case Delivery(source, target, message):
+                self.tell(target, ev.Received(source, message))
+            case Change(one, other, up):
+                for here, there in ((one, other), (other, one)):
+                    self.tell(here, ev.Connected(there) if up else ev.Lost(there, "partition"))
+
+    def tell(self, name: str, event: ev.Event) -> None:
+        """Let a node handle an event, and carry its effects out."""
+        queue = [event]
+        while queue:
+            for effect in self.machines[name].handle(queue.pop(0), self.network.now):
+                match effect:
+                    case ev.Send(peer, message):
+                        self.network.send(name, peer, message)
+                    case ev.Compute():
+                        queue.append(self.workers[name].compute(effect))
+                    case ev.Enrol(fit):
+                        queue.append(ev.Enrolled(self.seals(name, fit)))
+                    case ev.Keep(_, fit, _):
+                        self.fits[name] = fit
+                    case ev.Drop() | ev.Report():
+                        pass
+
+    def result(self) -> NetworkFit:
+        """All members' models side by side; raises if the fit failed."""
+        for name, machine in self.machines.items():
+            if machine.phase is not Phase.DONE:
+                raise DesmrError(machine.reason or f"{name} is still {machine.phase.value}")
+        return NetworkFit.gather([self.fits[name] for name in sorted(self.fits)], self.network.bytes_sent)
+
+
+def simulate(
+    datasets: Sequence[tuple[ArrayLike, ArrayLike]],
+    edges: Iterable[Sequence[int]],
+    spec: FitSpec = _DEFAULT,
+    *,
+    seed: int = 0,
+) -> NetworkFit:
+    """Fit one sparse model over rows held by several nodes, as the nodes of a network would.
+
+    Parameters
+    ----------
+    datasets : one ``(X, y)`` per node: X is (n_j, p), y is (n_j,); arrays of any kind, memory-mapped included
+    edges : pairs of node indices; the graph must be connected
+    spec : what to fit and how; the default is a SCAD-penalised median regression with lambda chosen
+    seed : of the random numbers that scale the pilots' penalty; the same seed gives the same fit
+
+    Returns
+    -------
+    NetworkFit, in the data's own units.
+
+    Raises
+    ------
+    DataError, ConfigError
+        Naming the node, row, column or setting, and what to do about it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((3, 80, 5))
+    >>> y = X @ [2.0, 0.0, 0.0, -1.0, 0.0] + rng.standard_cauchy((3, 80))
+    >>> fit = simulate([(X[j], y[j]) for j in range(3)], [(0, 1), (1, 2)])
+    >>> fit.converged, np.flatnonzero(fit.support)
+    (True, array([0, 3]))
+    """
+    sources, graph = check_inputs(datasets, edges, spec, seed)
+    names = [f"{j:06d}" for j in range(len(sources))]
+    workers = {name: Worker(rows, None, spec, int(seed)) for name, rows in zip(names, sources, strict=True)}
+    links = [(names[j], names[k]) for j, ks in enumerate(graph.neighbours) for k in ks if j < k]
+    schema = Schema("y", tuple(f"x{k}" for k in range(sources[0].columns)))
+    simulation = Simulation(workers, links, schema, SimulatedNetwork(limits=None))
+    simulation.run()
+    return simulation.result()
+
+
+def check_inputs(
+    datasets: Sequence[tuple[ArrayLike, ArrayLike]], edges: Iterable[Sequence[int]], spec: FitSpec, seed: int
+) -> tuple[list[RowSource], Graph]:
+    """Refuse what cannot be fitted, in the user's words."""
+    if not isinstance(spec, FitSpec):
+        raise ConfigError(f"spec is a {type(spec).__name__}: pass a FitSpec, e.g. FitSpec(penalty='l1')")
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"seed is {seed!r}: pass a whole number, 0 or more")
+    if not isinstance(datasets, Sequence):
+        raise DataError(f"datasets is a {type(datasets).__name__}: pass a list with a pair (X, y) per node")
+    sources: list[RowSource] = []
+    for j, pair in enumerate(datasets):
+        if not isinstance(pair, Sequence) or len(pair) != 2:
+            raise DataError(f"node {j}: expected a pair (X, y), got {type(pair).__name__}")
+        sources.append(ArrayRows.checked(pair[0], pair[1], f"node {j}"))
+    if not isinstance(edges, Iterable):
+        raise ConfigError(f"edges is a {type(edges).__name__}: pass a list of pairs of node numbers")
+    graph = Graph.from_edges(len(sources), edges)
+    for j, rows in enumerate(sources):
+        if rows.columns != sources[0].columns:
+            raise DataError(
+                f"node {j} has {rows.columns} columns and node 0 has {sources[0].columns}: "
+                "all nodes must have the same columns in the same order"
+            )
+    return sources, graph

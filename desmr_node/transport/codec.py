@@ -1,0 +1,289 @@
+"""Messages to bytes and back. Every check on foreign bytes is here: what `decode` returns can be trusted in form.
+
+Any bytes give a message or a `PeerFault`, never anything else. A coefficient matrix travels as packed doubles,
+either all of them or a bit map and the nonzero ones, whichever is shorter; both are lossless to the last bit.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from desmr_node.core.arrays import Matrix
+from desmr_node.protocol.faults import PeerFault
+from desmr_node.protocol.messages import (
+    Abort,
+    Ask,
+    Done,
+    Flood,
+    Hello,
+    Introduction,
+    Message,
+    Part,
+    Record,
+    Reject,
+    Schema,
+    Standing,
+    Vector,
+)
+from desmr_node.protocol.sums import MOST_MEMBERS
+from desmr_node.transport.wire import peer_pb2 as pb
+
+_NODE_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+#: Longest sentence, feature name or setting a peer may send, in characters.
+_LONGEST_TEXT = 4_096
+_MOST_SETTINGS = 200
+_LONGEST_SIGNATURE, _LONGEST_CERTIFICATE, _LONGEST_MASK_KEY = 256, 16_384, 32
+_LARGEST_KEY = 2**31 - 1
+#: A hello is checked before the features it lists can be compared with ours.
+_MOST_FEATURES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a message of this network can be at most: coefficients per vector, candidate lambdas, bytes."""
+
+    order: int
+    columns: int
+    message_bytes: int
+
+    @classmethod
+    def of(cls, features: int, lambdas: int) -> "Limits":
+        """For a network with so many features and candidates at once."""
+        order = features + 1
+        # The largest record: the Gram matrix (two words for each of its upper half) beside a few exact vectors.
+        words = order * (order + 1) + 4 * 45 * order + 64 * 2 * lambdas + order * lambdas + 100_000
+        return cls(order, lambdas, 2 * 8 * words + 64 * features + (1 << 20))
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of a message, as `desmr.peer.v1.ExchangeRequest` (or Response: they are alike)."""
+    match message:
+        case Vector():
+            values, present = _pack(message.B)
+            rows, columns = message.B.shape
+            body = pb.Envelope(
+                vector=pb.Vector(
+                    fit=message.fit,
+                    outer=message.outer,
+                    inner=message.inner,
+                    rows=rows,
+                    columns=columns,
+                    values=values,
+                    present=present,
+                )
+            )
+        case Flood():
+            records = [_record(r) for r in message.records]
+            body = pb.Envelope(flood=pb.Flood(fit=message.fit, number=message.number, records=records))
+        case Hello():
+            body = pb.Envelope(hello=_hello(message))
+        case Reject(reason):
+            body = pb.Envelope(reject=pb.Reject(reason=reason[:_LONGEST_TEXT]))
+        case Ask(fit, number, missing, vectors):
+            body = pb.Envelope(ask=pb.Ask(fit=fit, number=number, missing=missing, vectors=vectors))
+        case Abort(fit, origin, reason):
+            body = pb.Envelope(abort=pb.Abort(fit=fit, origin=origin, reason=reason[:_LONGEST_TEXT]))
+        case Done(fit):
+            body = pb.Envelope(done=pb.Done(fit=fit))
+    return pb.ExchangeRequest(envelope=body).SerializeToString()
+
+
+def decode(data: bytes, limits: Limits) -> Message:
+    """The message, or `PeerFault` saying what is wrong with the bytes."""
+    if len(data) > limits.message_bytes:
+        raise PeerFault(f"sent {len(data)} bytes at once: at most {limits.message_bytes} make sense here")
+    try:
+        envelope = pb.ExchangeRequest.FromString(data).envelope
+    except DecodeError:
+        raise PeerFault("sent bytes that are no message of this protocol") from None
+    kind = envelope.WhichOneof("body")
+    if kind == "vector":
+        return _read_vector(envelope.vector, limits)
+    if kind == "flood":
+        return _read_flood(envelope.flood)
+    if kind == "hello":
+        return _read_hello(envelope.hello)
+    if kind == "reject":
+        return Reject(_text(envelope.reject.reason, "reason"))
+    if kind == "ask":
+        ask = envelope.ask
+        if len(ask.missing) > MOST_MEMBERS:
+            raise PeerFault("asked for more members than there can be")
+        missing = tuple(_node_id(name) for name in ask.missing)
+        return Ask(_key(ask.fit), _key(ask.number), missing, ask.vectors)
+    if kind == "abort":
+        abort = envelope.abort
+        return Abort(_key(abort.fit), _node_id(abort.origin), _text(abort.reason, "reason"))
+    if kind == "done":
+        return Done(_key(envelope.done.fit))
+    raise PeerFault("sent a message of no known kind")
+
+
+# -- vectors -------------------------------------------------------------------------------------------------
+
+
+def _pack(B: Matrix) -> tuple[bytes, bytes]:
+    flat = np.ravel(B, order="F").astype("<f8", copy=False)
+    nonzero = flat.view("<u8") != 0  # by its bits: -0.0 is not 0.0
+    count = int(np.count_nonzero(nonzero))
+    if 8 * count + (flat.size + 7) // 8 >= 8 * flat.size:
+        return flat.tobytes(), b""
+    return flat[nonzero].tobytes(), np.packbits(nonzero, bitorder="little").tobytes()
+
+
+def _read_vector(vector: pb.Vector, limits: Limits) -> Vector:
+    rows, columns = vector.rows, vector.columns
+    if not (0 < rows <= limits.order and 0 < columns <= limits.columns):
+        raise PeerFault(
+            f"sent {rows} x {columns} coefficients: at most {limits.order} x {limits.columns} make sense"
+        )
+    size = rows * columns
+    values = vector.values
+    if len(values) % 8:
+        raise PeerFault("sent coefficients that are not whole doubles")
+    given = np.frombuffer(values, dtype="<f8")
+    if vector.present:
+        if len(vector.present) != (size + 7) // 8:
+            raise PeerFault("sent a bit map of the wrong length")
+        bits = np.unpackbits(np.frombuffer(vector.present, dtype=np.uint8), bitorder="little").view(bool)
+        if bits[size:].any() or int(np.count_nonzero(bits)) != given.size:
+            raise PeerFault("sent a bit map that does not match its coefficients")
+        flat = np.zeros(size)
+        flat[bits[:size]] = given
+    else:
+        if given.size != size:
+            raise PeerFault(f"sent {given.size} coefficients instead of {size}")
+        flat = given.astype(np.float64, copy=False)
+    if not np.isfinite(given).all():
+        raise PeerFault("sent coefficients that are not finite")
+    B = flat.reshape((rows, columns), order="F")
+    return Vector(_key(vector.fit), _key(vector.outer), _key(vector.inner), np.ascontiguousarray(B))
+
+
+# -- records -------------------------------------------------------------------------------------------------
+
+
+def _record(record: Record) -> pb.Record:
+    if isinstance(record, Part):
+        return pb.Record(origin=record.origin, signature=record.signature, words=record.content())
+    introduction = pb.Introduction(
+        neighbours=record.neighbours, mask_key=record.mask_key, certificate=record.certificate
+    )
+    return pb.Record(origin=record.origin, signature=record.signature, introduction=introduction)
+
+
+def _read_flood(flood: pb.Flood) -> Flood:
+    if len(flood.records) > MOST_MEMBERS:
+        raise PeerFault(f"sent {len(flood.records)} records at once: there can be {MOST_MEMBERS} members")
+    return Flood(_key(flood.fit), _key(flood.number), tuple(map(_read_record, flood.records)))
+
+
+def _read_record(record: pb.Record) -> Record:
+    origin = _node_id(record.origin)
+    if len(record.signature) > _LONGEST_SIGNATURE:
+        raise PeerFault(f"sent a record of {origin} with an overlong signature")
+    kind = record.WhichOneof("body")
+    if kind == "words":
+        if len(record.words) % 8 or not record.words:
+            raise PeerFault(f"sent a record of {origin} that is not made of whole words")
+        words = np.frombuffer(record.words, dtype="<u8").astype(np.uint64, copy=False)
+        return Part(origin, words, record.signature)
+    if kind == "introduction":
+        intro = record.introduction
+        if len(intro.neighbours) > MOST_MEMBERS:
+            raise PeerFault(f"sent an introduction of {origin} with {len(intro.neighbours)} neighbours")
+        if len(intro.mask_key) > _LONGEST_MASK_KEY or len(intro.certificate) > _LONGEST_CERTIFICATE:
+            raise PeerFault(f"sent an introduction of {origin} with overlong keys")
+        names = tuple(_node_id(name) for name in intro.neighbours)
+        if list(names) != sorted(set(names)) or origin in names:
+            raise PeerFault(
+                f"sent an introduction of {origin} whose neighbours are not a sorted set of others"
+            )
+        return Introduction(origin, names, intro.mask_key, intro.certificate, record.signature)
+    raise PeerFault(f"sent a record of {origin} of no known kind")
+
+
+# -- hello ---------------------------------------------------------------------------------------------------
+
+
+def _hello(hello: Hello) -> pb.Hello:
+    return pb.Hello(
+        version=hello.version,
+        oldest_version=hello.oldest_version,
+        network=hello.network,
+        node=hello.node,
+        incarnation=hello.incarnation,
+        response=hello.schema.response,
+        features=hello.schema.features,
+        settings=hello.settings,
+        fit=hello.standing.fit,
+        active=hello.standing.active,
+        outer=hello.standing.outer,
+        inner=hello.standing.inner,
+    )
+
+
+def _read_hello(hello: pb.Hello) -> Hello:
+    if len(hello.features) > _MOST_FEATURES or len(hello.settings) > _MOST_SETTINGS:
+        raise PeerFault("said hello with too many features or settings")
+    features = tuple(_text(name, "feature name") for name in hello.features)
+    settings = {_text(k, "setting"): _text(v, "setting") for k, v in hello.settings.items()}
+    return Hello(
+        network=_text(hello.network, "network"),
+        node=_node_id(hello.node),
+        incarnation=hello.incarnation,
+        schema=Schema(_text(hello.response, "response"), features),
+        settings=settings,
+        standing=Standing(_key(hello.fit), hello.active, _key(hello.outer), _key(hello.inner)),
+        version=_key(hello.version),
+        oldest_version=_key(hello.oldest_version),
+    )
+
+
+# -- small things --------------------------------------------------------------------------------------------
+
+
+def _key(number: int) -> int:
+    if number > _LARGEST_KEY:
+        raise PeerFault(f"sent {number} as the number of a fit, sum or round")
+    return number
+
+
+@lru_cache(maxsize=MOST_MEMBERS)
+def _is_node_id(name: str) -> bool:
+    return _NODE_ID.fullmatch(name) is not None
+
+
+def _node_id(name: str) -> str:
+    if not _is_node_id(name):
+        raise PeerFault(f"sent {name[:80]!r} as a node id")
+    return name
+
+
+def _text(text: str, what: str) -> str:
+    if len(text) > _LONGEST_TEXT or not text.isprintable():
+        raise PeerFault(f"sent a {what} that is too long or has unprintable characters")
+    return text
+
+
+def size(message: Message) -> int:
+    """How many bytes `encode` would make; records that were sized before are not encoded again."""
+    if not isinstance(message, Flood):
+        return len(encode(message))
+    bare = pb.Flood(fit=message.fit, number=message.number).ByteSize()
+    return _nested(_nested(bare + sum(_nested(_record_size(r)) for r in message.records)))
+
+
+def _nested(length: int) -> int:
+    """A message of this length inside another: its tag, its length as a varint, itself."""
+    return 1 + max((length.bit_length() + 6) // 7, 1) + length
+
+
+def _record_size(record: Record) -> int:
+    if isinstance(record, Introduction):
+        return int(_record(record).ByteSize())
+    fixed = pb.Record(origin=record.origin, signature=record.signature).ByteSize()
+    return int(fixed) + _nested(8 * len(record.words))
