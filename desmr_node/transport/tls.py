@@ -36,6 +36,17 @@ BACKDATED = timedelta(hours=1)
 LARGEST_CERTIFICATE = 16_384
 LARGEST_FILE = 1 << 20
 
+#: All that the library may raise over bytes it cannot make sense of; some are not ValueErrors.
+_PARSING = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.ExtensionNotFound,
+    x509.UnsupportedGeneralNameType,
+    UserWarning,  # the library's own, about odd serial numbers and names, where warnings are errors
+)
 _USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 _REMEDY: dict[Fault, str] = {
     "malformed": "have it issued again, with `desmr network init` or by whoever keeps ca.key",
@@ -142,7 +153,7 @@ class Authority:
             csr = x509.load_pem_x509_csr(csr_pem)
             genuine = csr.is_signature_valid
             key = csr.public_key()
-        except (ValueError, TypeError, UnsupportedAlgorithm):
+        except _PARSING:
             raise ConfigError("the certificate request is not in PEM: send the file `request` made") from None
         if not genuine:
             raise ConfigError("the certificate request was altered on its way: have it sent again")
@@ -150,12 +161,10 @@ class Authority:
         networks = _attributes(csr.subject, NameOID.ORGANIZATION_NAME)
         if len(nodes) != 1 or (expected_node is not None and nodes != [expected_node]):
             wanted = "one node" if expected_node is None else expected_node
-            raise ConfigError(
-                f"the certificate request names {_quoted(nodes)}, not {wanted}: ask for another"
-            )
+            raise ConfigError(f"the certificate request names {quoted(nodes)}, not {wanted}: ask for another")
         if networks != [self.network]:
             raise ConfigError(
-                f"the certificate request is for network {_quoted(networks)}, and this is the authority of "
+                f"the certificate request is for network {quoted(networks)}, and this is the authority of "
                 f"{self.network}: ask for another"
             )
         return certificate_pem(self.issue(nodes[0], _p256(key), days))
@@ -260,7 +269,10 @@ def verify(
     network: str,
     now: datetime,
 ) -> PublicKey:
-    """The key of ``node``, if these foreign bytes (DER or PEM) prove it; else `CertificateError`."""
+    """The key of ``node``, if these foreign bytes (DER or PEM) prove it; else `CertificateError`.
+
+    Compare members by this key, not by the bytes: those after the signed part can be varied by anyone.
+    """
     authorities = (ca,) if isinstance(ca, x509.Certificate) else tuple(ca)
     return verify_certificate(parse_certificate(certificate), authorities, node, network, now)
 
@@ -271,9 +283,13 @@ def parse_certificate(data: bytes) -> x509.Certificate:
         if len(data) > LARGEST_CERTIFICATE:
             raise ValueError("too long")
         if data.startswith(b"-----BEGIN"):
-            return x509.load_pem_x509_certificate(data)
-        return x509.load_der_x509_certificate(data)
-    except ValueError:
+            certificate = x509.load_pem_x509_certificate(data)
+        else:
+            certificate = x509.load_der_x509_certificate(data)
+        # The library reads these when first asked: ask now, so that no later reader meets a surprise.
+        _ = subject(certificate), certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        return certificate
+    except _PARSING:
         raise CertificateError("malformed", "the bytes are no certificate") from None
 
 
@@ -294,15 +310,13 @@ def verify_certificate(
         names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uses = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         key = certificate.public_key()
-    except (ValueError, TypeError, UnsupportedAlgorithm, x509.ExtensionNotFound, x509.DuplicateExtension):
+    except _PARSING:
         raise CertificateError("malformed", "the certificate lacks what a member's must have") from None
     # gRPC's client looks at the DNS name and its server at the common name: they must not differ
     if nodes != [node] or list(names) != [x509.DNSName(node)]:
-        raise CertificateError("node", f"the certificate is that of {_quoted(nodes)}, not of {node}")
+        raise CertificateError("node", f"the certificate is that of {quoted(nodes)}, not of {node}")
     if networks != [network]:
-        raise CertificateError(
-            "network", f"the certificate is for network {_quoted(networks)}, not {network}"
-        )
+        raise CertificateError("network", f"the certificate is for network {quoted(networks)}, not {network}")
     if not set(_USES) <= set(uses) or _is_authority(certificate):
         raise CertificateError("malformed", "the certificate is not meant for both ends of a connection")
     if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP256R1):
@@ -431,11 +445,12 @@ def _read(path: Path, *, private: bool = False) -> bytes:
 
 
 def _read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
+    data = _read(path)
     try:
-        return tuple(x509.load_pem_x509_certificates(_read(path)))
-    except ConfigError:
-        raise
-    except ValueError:
+        certificates = tuple(x509.load_pem_x509_certificates(data))
+        _ = [(each.subject, each.public_key()) for each in certificates]  # as in parse_certificate
+        return certificates
+    except _PARSING:
         raise ConfigError(
             f"{path} holds no certificate in PEM: it must begin with '-----BEGIN CERTIFICATE-----'"
         ) from None
@@ -465,7 +480,7 @@ def _issuer(
     for authority in authorities:
         try:
             certificate.verify_directly_issued_by(authority)
-        except (ValueError, InvalidSignature):  # another name, another key
+        except (*_PARSING, InvalidSignature):  # another name, another key
             continue
         return authority
     return None
@@ -484,7 +499,7 @@ def _check_dates(certificate: x509.Certificate, now: datetime, what: str) -> Non
 def _is_authority(certificate: x509.Certificate) -> bool:
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension):
+    except _PARSING:
         return False
 
 
@@ -515,7 +530,7 @@ def _attributes(name: x509.Name, kind: x509.ObjectIdentifier) -> list[str]:
     return [str(attribute.value) for attribute in name.get_attributes_for_oid(kind)]
 
 
-def _quoted(names: Sequence[str]) -> str:
+def quoted(names: Sequence[str]) -> str:
     """Foreign names for a message: nothing that moves a cursor, nothing endless."""
     if not names:
         return "nobody"
