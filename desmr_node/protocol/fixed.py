@@ -4,6 +4,12 @@ A number is a row of W digits to the base 2^48, one 64-bit word each, lowest fir
 d_i 2^(exponent + 48 i). Digits are signed and balanced, |d_i| <= 2^47, so the words of 2^15 members can be
 added mod 2^64 without a carry and without wrapping. Balanced, because the total of each digit is visible:
 digits that all took their number's sign would tell how many members hold a positive one.
+
+An exact total says too much: bits finer than the last place of all numbers but one are that one's own. So a
+member may continue its numbers below their last place, down to the lowest digit, with digits only it knows
+(a filler). Below the last place of its largest part, where it says nothing of the sum, a total is then noise.
+What is left to see: the totals of the digits themselves, before carrying. Filled digits are uniform, so their
+spread tells about how many members hold anything but zero.
 """
 
 import math
@@ -14,6 +20,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from numpy.typing import NDArray
 
 from desmr_node.core.arrays import Vector
@@ -35,6 +42,9 @@ BASE_BITS = 48
 #: Most members whose digits can be added: 2^15 * 2^47 is far enough from 2^63 for the carries as well.
 MOST_MEMBERS = 2**15
 _LARGEST_DIGIT = 2 ** (BASE_BITS - 1)
+#: The last place of a double is 53 bits below the exponent frexp gives, but never finer than 2^-1074.
+_MANTISSA_BITS, _FINEST = sys.float_info.mant_dig, sys.float_info.min_exp - sys.float_info.mant_dig
+_FILLER_BYTES = 32
 #: Digits from here up are added at a smaller scale: 2^1024 less a little passes through 2^1024 on the way.
 _HIGH, _SCALED_DOWN = 900, 256
 
@@ -62,9 +72,12 @@ class Fixed:
         bits = self.exponent + BASE_BITS * self.words - 1
         return math.ldexp(1.0, bits) if bits < sys.float_info.max_exp else sys.float_info.max
 
-    def encode(self, values: Vector, what: str) -> Words:
-        """Digits (size, words) of the values, each rounded to 2**exponent, half to even."""
-        rest = self._admit(np.asarray(values, dtype=np.float64).ravel(), what)
+    def encode(self, values: Vector, what: str, noise: Words | None = None) -> Words:
+        """Digits (size, words) of the values, each rounded to 2**exponent, half to even.
+
+        With ``noise``, uniform words of the same shape, they go on below the last place of each value.
+        """
+        admitted = rest = self._admit(np.asarray(values, dtype=np.float64).ravel(), what)
         digits = np.empty((rest.size, self.words), dtype=np.int64)
         for i in reversed(range(self.words)):
             unit = self.exponent + BASE_BITS * i
@@ -73,7 +86,27 @@ class Fixed:
             digit = np.rint(scaled)
             digits[:, i] = digit
             rest = np.where(digit != 0, np.ldexp(scaled - digit, unit), rest)
+        if noise is not None:
+            self._fill(digits, admitted, noise)
         return digits.view(np.uint64)
+
+    def _fill(self, digits: NDArray[np.int64], values: Vector, noise: Words) -> None:
+        """Add to each number what is uniform on (-1/2, 1/2] of its last place, in steps of 2**exponent.
+
+        Whole numbers of one word have no digits below their last place, so counts stay exact.
+        """
+        last_place = np.maximum(np.frexp(values)[1] - _MANTISSA_BITS, _FINEST)
+        # Zero has no last place. It stays zero: it has no bits of its own to hide, and a total of nothing but
+        # zeros must be zero. The largest number stays too: it may stand for any that is larger, and the
+        # largest double must not round up to infinity.
+        filled = (values != 0) & (np.abs(values) < self.largest)
+        free = np.where(filled, last_place - self.exponent, 0).astype(np.int64)
+        bits = np.clip(free[:, None] - BASE_BITS * np.arange(self.words), 0, BASE_BITS)
+        digits -= noise.astype(np.int64) & ((np.int64(1) << bits) - 1)
+        (rows,) = np.nonzero(free > 0)
+        half = free[rows] - 1
+        digits[rows, half // BASE_BITS] += np.int64(1) << half % BASE_BITS
+        _carry(digits)
 
     def _admit(self, values: Vector, what: str) -> Vector:
         largest = self.largest
@@ -114,11 +147,16 @@ def _carried(digits: NDArray[np.int64]) -> NDArray[np.int64]:
     size, words = digits.shape
     carried = np.zeros((size, words + 1), dtype=np.int64)
     carried[:, :words] = digits
-    for i in range(words):
-        carry = (carried[:, i] + _LARGEST_DIGIT) >> BASE_BITS
-        carried[:, i] -= carry << BASE_BITS
-        carried[:, i + 1] += carry
+    _carry(carried)
     return carried
+
+
+def _carry(digits: NDArray[np.int64]) -> None:
+    """Balance all digits but the top one, in place."""
+    for i in range(digits.shape[1] - 1):
+        carry = (digits[:, i] + _LARGEST_DIGIT) >> BASE_BITS
+        digits[:, i] -= carry << BASE_BITS
+        digits[:, i + 1] += carry
 
 
 def _rounded(digits: NDArray[np.int64], exponent: int) -> Vector:
@@ -198,15 +236,32 @@ def words_of(template: Contribution) -> int:
     )
 
 
-def pack(contribution: Contribution, gram_exponent: int = 0) -> Words:
-    """All fields in order as one vector of words; the Gram matrix in units of 2**gram_exponent."""
-    parts = []
+def pack(contribution: Contribution, gram_exponent: int = 0, filler: bytes | None = None) -> Words:
+    """All fields in order as one vector of words; the Gram matrix in units of 2**gram_exponent.
+
+    ``filler`` is a secret key of 32 bytes that serves this contribution only: with it, numbers go on below
+    their last place with digits no one else can tell, and the total is off by half a unit in the last place
+    of each at most.
+    """
+    noise = None if filler is None else _keystream(filler, words_of(contribution))
+    parts, first = [], 0
     for name, form in _formats(type(contribution), gram_exponent):
         values = np.asarray(getattr(contribution, name), dtype=np.float64)
         if name in _SYMMETRIC:
             values = values[np.triu_indices(len(values))]
-        parts.append(form.encode(values, _title(type(contribution), name)).ravel())
+        last = first + values.size * form.words
+        own = None if noise is None else noise[first:last].reshape(-1, form.words)
+        parts.append(form.encode(values, _title(type(contribution), name), own).ravel())
+        first = last
     return np.concatenate(parts)
+
+
+def _keystream(key: bytes, length: int) -> Words:
+    """So many uniform words from a key that is used once."""
+    if len(key) != _FILLER_BYTES:
+        raise ValueError(f"a filler key is {_FILLER_BYTES} bytes long, not {len(key)}")
+    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(8 * length))
+    return np.frombuffer(stream, dtype="<u8")
 
 
 def unpack(cls: type[C], words: Words, template: C, members: int, gram_exponent: int = 0) -> C:
