@@ -1,6 +1,8 @@
 """Fixed-point contributions, against fractions: exact sums in any order; what does not fit is found out."""
 
+import hashlib
 import math
+from collections import Counter
 from dataclasses import fields
 from fractions import Fraction
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from desmr_node.core import contributions
 from desmr_node.core.contributions import Ballot, Closing, Contribution, Evaluation, Moments, Report, Start
@@ -325,3 +328,219 @@ def test_small_numbers_leave_the_upper_digits_alone():
     assert not both[:2, 2:].any()
     low = [METRIC.encode(np.full(1, 0.1 + 1e-4 * k), "it").view(np.int64)[0, 0] for k in range(1000)]
     assert abs(np.mean(np.sign(low))) < 0.15  # signs of low digits of a thousand positive numbers
+
+
+# -- fillers: what a total says of one member ---------------------------------------------------------------
+
+WIDE = sorted(set(FORMATS) - {"count"})
+
+
+def _filler(*seed):
+    return np.random.default_rng(seed).bytes(32)
+
+
+def _numbers(words):
+    """What each row of words stands for, in units of the format, as Python integers."""
+    return [sum(int(d) << (48 * i) for i, d in enumerate(row)) for row in words.view(np.int64)]
+
+
+def _noise(rng, size, form):
+    return rng.integers(0, 2**64, (size, form.words), dtype=np.uint64)
+
+
+def test_without_a_filler_the_words_are_what_they_always_were():
+    """Members of different versions must agree on them."""
+    k = np.arange(1, 7.0)
+    part = Start(k / 3, np.outer(1 / k, 1 / k), -1e5 / k, np.arange(64) / 7, 1e-300 * k)
+    found = hashlib.sha256(pack(part, 1).astype("<u8").tobytes()).hexdigest()
+    assert found == "1d8eda39aa63baab7345c59979ce86134a4596226a72183725e20f86d44a7590"
+    assert np.array_equal(pack(part, 1), pack(part, 1, None))
+    assert not np.array_equal(pack(part, 1), pack(part, 1, _filler(0)))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(data=st.data())
+def test_a_filled_number_is_off_by_half_a_unit_in_the_last_place(name, data):
+    form = FORMATS[name]
+    reach = math.frexp(form.largest)[1]
+    powers = st.tuples(st.sampled_from([-1.0, 1.0]), st.integers(max(form.exponent - 3, -1074), reach - 1))
+    value = data.draw(st.floats(-form.largest, form.largest) | powers.map(lambda p: math.ldexp(*p)))
+    word = st.sampled_from([0, 1, 2**47 - 1, 2**47, 2**48 - 1, 2**64 - 1]) | st.integers(0, 2**64 - 1)
+    noise = data.draw(st.lists(word, min_size=form.words, max_size=form.words))
+    encoded = form.encode(np.array([value]), "it", np.array([noise], dtype=np.uint64))
+    unit = Fraction(2) ** form.exponent
+    off = _numbers(encoded)[0] * unit - Fraction(value)
+    ulp = Fraction(math.ulp(value))
+    if ulp <= unit or abs(value) in (0.0, form.largest):
+        assert off == _quantised(value, form) - Fraction(value)
+    else:
+        assert -ulp / 2 < off <= ulp / 2
+    assert np.abs(encoded.view(np.int64)).max() <= 2**47  # or the sum of the most members might wrap
+    assert abs(form.decode(encoded, 1, "it")[0] - value) <= max(ulp, unit)
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_numbers_at_the_edge_of_the_range_stay_within_it(name, sign):
+    form = FORMATS[name]
+    rng = np.random.default_rng(21)
+    below = np.nextafter(form.largest, 0.0)
+    for value in (form.largest, below, np.nextafter(below, 0.0), form.largest / 2):
+        encoded = form.encode(np.full(500, sign * value), "it", _noise(rng, 500, form))
+        assert np.abs(encoded.view(np.int64)).max() <= 2**47
+        found = form.decode(encoded, 1, "it")
+        assert np.abs(found - sign * value).max() <= math.ulp(value)
+        assert np.abs(found).max() <= form.largest
+
+
+def test_zeros_and_saturated_numbers_are_not_filled():
+    rng = np.random.default_rng(22)
+    for form in FORMATS.values():
+        assert not form.encode(np.array([0.0, -0.0]), "it", _noise(rng, 2, form)).any()
+    wild = np.array([np.inf, -np.inf, np.nan, 1e300, -1e300, LENGTH.largest])
+    filled = LENGTH.encode(wild, "it", _noise(rng, 6, LENGTH))
+    assert np.array_equal(filled, LENGTH.encode(wild, "it"))
+
+
+def test_counts_are_exact_under_a_filler():
+    rng = np.random.default_rng(23)
+    values = np.concatenate([np.arange(-50.0, 50.0), 2.0**47 - np.arange(50.0), -(2.0 ** np.arange(48))])
+    filled = COUNT.encode(values, "it", _noise(rng, values.size, COUNT))
+    assert np.array_equal(filled.view(np.int64)[:, 0], values)
+    parts = [_report(rng, 30, 3) for _ in range(9)]
+    words = np.add.reduce([pack(part, 0, _filler(23, i)) for i, part in enumerate(parts)])
+    assert np.array_equal(unpack(Report, words, parts[0], 9).votes, Report.total(parts).votes)
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("members", [1, 2, 9, 50])
+def test_a_filled_total_is_off_by_half_an_ulp_of_each_member(name, members):
+    form = FORMATS[name]
+    rng = np.random.default_rng((24, members))
+    reach = min(form.exponent + 48 * form.words - 2, 1000)
+    values = np.ldexp(
+        rng.uniform(-1.0, 1.0, (members, 80)), rng.integers(form.exponent, reach, (members, 80))
+    )
+    values[:, 40:] = np.ldexp(rng.uniform(0.5, 1.0, (members, 40)), reach - 48)  # of one size and sign
+    values[rng.random(values.shape) < 0.1] = 0.0
+    words = np.add.reduce([form.encode(row, "it", _noise(rng, 80, form)) for row in values])
+    totals, unit = form.decode(words, members, "it"), Fraction(2) ** form.exponent
+    for total, number, column in zip(totals, _numbers(words), values.T, strict=True):
+        exact = sum(_quantised(v, form) for v in column)
+        allowed = Fraction(members, 2) * Fraction(math.ulp(np.abs(column).max()))
+        assert abs(number * unit - exact) <= allowed
+        # Decoding rounds once more: by an ulp of the total, which is larger than any part's if they agree.
+        assert abs(Fraction(total) - exact) <= allowed + Fraction(math.ulp(total))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_filled_contribution_there_and_back(name):
+    rng = np.random.default_rng(25)
+    parts = [_samples(rng)[name] for _ in range(9)]
+    cls = type(parts[0])
+    first, second = (
+        [pack(part, 0, _filler(26, sequence, i)) for i, part in enumerate(parts)] for sequence in range(2)
+    )
+    again = [pack(part, 0, _filler(26, 0, i)) for i, part in enumerate(parts)]
+    assert [w.tobytes() for w in first] == [w.tobytes() for w in again]
+    assert {w.shape for w in first} == {(words_of(parts[0]),)}
+    one, other = (unpack(cls, np.add.reduce(words), parts[0], 9) for words in (first, second))
+    for field in fields(cls):
+        values = np.array([getattr(part, field.name) for part in parts]).reshape(9, -1)
+        exact = np.array([math.fsum(column) for column in values.T])
+        unit = math.ldexp(1.0, fixed.layout(cls)[field.name].exponent)
+        allowed = 4.5 * (unit + np.spacing(np.abs(values).max(axis=0))) + 2.0 * np.spacing(np.abs(exact))
+        for found in (one, other):
+            assert np.all(np.abs(getattr(found, field.name).ravel() - exact) <= allowed)
+
+
+def test_each_key_gives_its_own_digits_below_the_last_place_and_no_others():
+    part = Moments(np.array(17.0), 1e5 + np.arange(200) / 7, np.arange(257.0))
+    plain, one, other = (
+        pack(part, 0, key)[1:-257].reshape(200, 44).view(np.int64)
+        for key in (None, _filler(27, 1), _filler(27, 2))
+    )
+    place = 21  # 2^-36, the last place of all these numbers, is bit 30 of digit 21
+    assert not plain[:, :place].any()
+    for low in (one[:, :place], other[:, :place], (one - other)[:, :place]):
+        assert low.all()
+    for filled in (one, other):
+        assert abs((filled - plain)[:, place]).max() <= 2**29
+        assert np.array_equal(filled[:, place + 1 :], plain[:, place + 1 :])
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 11, 12, 13, 47, 48, 49, 60, 61, 80])
+def test_the_filler_is_uniform_wherever_the_last_place_falls(exponent):
+    form = Fixed(0, 4)
+    size = 4096
+    value = math.ldexp(-0.7, exponent + 53)
+    noise = _noise(np.random.default_rng((28, exponent)), size, form)
+    assert math.ulp(value) == 2.0**exponent
+    off = np.array(_numbers(form.encode(np.full(size, value), "it", noise)), dtype=object) - int(value)
+    steps = 2 ** min(exponent, 5)
+    width = 2**exponent // steps
+    bins = np.array([(int(e) + 2**exponent // 2 - (exponent > 0)) // width for e in off])
+    if exponent == 0:
+        assert not off.any()
+    else:
+        assert stats.chisquare(np.bincount(bins, minlength=steps)).pvalue > 1e-4
+        low = np.array([int(e) % steps for e in off])  # and so are the lowest bits
+        assert stats.chisquare(np.bincount(low, minlength=steps)).pvalue > 1e-4
+
+
+SMALL = 5000
+ULP_BITS = 1074 - 36  # the last place of numbers near 1e5, in units of the format
+
+
+def _attacked(filled):
+    """Eight members with column sums near 1e5, and one with k/100 in column k: the totals mod 2^-36."""
+    rng = np.random.default_rng(29)
+    k = np.arange(SMALL)
+    columns = [*rng.uniform(7e4, 1.3e5, (8, SMALL)), k / 100]
+    words = np.zeros(words_of(Moments(np.zeros(()), k, np.zeros(0))), dtype=np.uint64)
+    for i, sums in enumerate(columns):
+        words += pack(Moments(np.array(9.0), sums, np.zeros(0)), 0, _filler(30, i) if filled else None)
+    return k, [total % 2**ULP_BITS for total in _numbers(words[1:].reshape(SMALL, 44))]
+
+
+def _residues_of_small_numbers():
+    return [int(Fraction(k / 100) * 2**1074) % 2**ULP_BITS for k in range(SMALL)]
+
+
+def test_an_exact_total_gives_a_small_member_away():
+    k, residues = _attacked(filled=False)
+    table = _residues_of_small_numbers()
+    assert residues == table  # whatever the other eight hold
+    alike = Counter(table)
+    candidates = [alike[r] for r in residues]
+    assert np.mean(candidates) < 120  # of 5000
+    remainders = {r: {j % 25 for j in range(SMALL) if table[j] == r} for r in alike}
+    assert all(remainders[r] == {j % 25} for j, r in zip(k.tolist(), residues, strict=True))
+
+
+def test_a_filled_total_does_not():
+    k, residues = _attacked(filled=True)
+    table = _residues_of_small_numbers()
+    assert not set(table) & set(residues)
+    # Noise, from the bits just below the last place down to the lowest, whatever k is.
+    for shift in (ULP_BITS - 5, ULP_BITS - 11, ULP_BITS // 2, 43, 0):
+        bits = np.array([(r >> shift) % 32 for r in residues])
+        assert stats.chisquare(np.bincount(bits, minlength=32)).pvalue > 1e-4
+        joint = np.zeros((25, 32))
+        np.add.at(joint, (k % 25, bits), 1)
+        assert stats.chi2_contingency(joint).pvalue > 1e-4
+    # The nearest residue that some k has, which told k mod 25 without fail, is now right by luck only.
+    fine = np.array([r >> (ULP_BITS - 40) for r in residues], dtype=np.int64)
+    known = np.array([r >> (ULP_BITS - 40) for r in table], dtype=np.int64)
+    distance = (fine[:, None] - known + 2**39) % 2**40 - 2**39
+    guess = np.abs(distance).argmin(axis=1) % 25
+    assert stats.binomtest(int(np.sum(guess == k % 25)), SMALL, 1 / 25).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("length", [0, 16, 31, 33])
+def test_a_filler_key_of_the_wrong_length_is_refused_and_not_shown(length):
+    part = _start(np.random.default_rng(31), 2)
+    key = _filler(31)[:length].ljust(length, b"x")
+    with pytest.raises(ValueError, match=f"32 bytes long, not {length}") as caught:
+        pack(part, 0, key)
+    assert not key or repr(key) not in str(caught.value)
