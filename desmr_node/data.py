@@ -9,6 +9,7 @@ import difflib
 import gzip
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,10 +31,16 @@ if TYPE_CHECKING:
 
 #: Tables up to this size stay in memory after the first reading.
 KEPT_BYTES = 64 * 2**20
+#: Rows taken from a file at a time, beside the block they go into.
+_CHUNK_ROWS = BLOCK_ROWS // 4
 #: Larger numbers cannot be squared and summed.
 _LARGEST = 1e100
 #: How missing values are commonly written.
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "?", "."}
+#: What the standard library raises over a damaged archive; encrypted and exotic ones are the last two.
+_DAMAGED = (EOFError, csv.Error, zlib.error, zipfile.BadZipFile, RuntimeError, NotImplementedError)
+#: How tables with a row index are commonly written.
+_UNNAMED = {"", "__index_level_0__"}
 
 Block = tuple[Matrix, Vector]
 
@@ -80,6 +87,11 @@ def _features(source: "_Source", data: DataConfig) -> tuple[str, ...]:
                 f"{source.title} has no column {name!r}, a feature: {_nearest(name, source.names)}"
             )
     features = data.features or tuple(name for name in source.names if name != data.response)
+    for name in _UNNAMED & set(features):
+        raise DataError(
+            f"{source.title}: column {source.names.index(name) + 1} has no name of its own ({name!r}), "
+            "perhaps a row index: remove or name it, or list the features in data.features"
+        )
     if not features:
         raise DataError(f"{source.title} has no column beside the response {data.response!r}: add a feature")
     return features
@@ -245,7 +257,7 @@ def _trouble_told(source: _Source) -> Iterator[None]:
         raise DataError(f"{source.title} may not be read by this user: change its permissions") from None
     except UnicodeDecodeError:
         raise DataError(f"{source.title} is not UTF-8 text: save it as UTF-8") from None
-    except (OSError, EOFError, zipfile.BadZipFile, csv.Error) as error:
+    except (*_DAMAGED, OSError) as error:
         raise DataError(f"{source.title} cannot be read ({error}): write the file anew") from None
 
 
@@ -293,6 +305,8 @@ class _Csv:
                 reader = pyarrow.csv.open_csv(
                     self.path,
                     read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=block_size),
+                    # A quoted line break in a column nobody asked for must not shift the rows.
+                    parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
                     convert_options=pyarrow.csv.ConvertOptions(
                         include_columns=list(columns),
                         column_types=dict.fromkeys(columns, pa.float64()),
@@ -302,7 +316,7 @@ class _Csv:
                 with reader:
                     for batch in reader:
                         yield [batch.column(name).to_numpy() for name in columns]
-            except pa.ArrowInvalid as error:
+            except pa.ArrowException as error:
                 self._tell_first_bad_cell(columns)
                 raise DataError(f"{self.title} cannot be read ({error}): write the file anew") from None
 
@@ -362,7 +376,7 @@ class _Parquet:
                 # Buffered and not read ahead: a row group may hold the whole table.
                 with pyarrow.parquet.ParquetFile(self.path, buffer_size=2**16, pre_buffer=False) as file:
                     yield file
-            except pa.ArrowInvalid as error:
+            except pa.ArrowException as error:
                 raise DataError(f"{self.title} is not Parquet ({error}): write the file anew") from None
 
     def chunks(self, columns: tuple[str, ...]) -> Iterator[Sequence[Vector]]:
@@ -380,7 +394,7 @@ class _Parquet:
                     )
             start = 0
             for batch in file.iter_batches(
-                batch_size=BLOCK_ROWS, columns=list(dict.fromkeys(columns)), use_threads=False
+                batch_size=_CHUNK_ROWS, columns=list(dict.fromkeys(columns)), use_threads=False
             ):
                 yield [self._numbers(batch.column(name), name, start) for name in columns]
                 start += batch.num_rows
@@ -469,8 +483,8 @@ class _Npz:
         ):
             n, p = X.shape
             whole = X.read(X.size).reshape((n, p), order="F") if X.fortran_order else None
-            for start in range(0, n, BLOCK_ROWS):
-                rows = min(BLOCK_ROWS, n - start)
+            for start in range(0, n, _CHUNK_ROWS):
+                rows = min(_CHUNK_ROWS, n - start)
                 part = X.read(rows * p).reshape(rows, p) if whole is None else whole[start : start + rows]
                 cells = [*part.T, y.read(rows)]
                 yield [cells[k].astype(np.float64, copy=False) for k in order]
