@@ -146,6 +146,8 @@ def _resolve(path: Path, info: ValidationInfo) -> Path:
     """Relative paths start at the folder of the file they are written in."""
     if str(path) == ".":
         raise ValueError("the path is empty; write the path of a file or folder in quotes")
+    if "\0" in str(path):
+        raise ValueError("no path has a zero byte; write the path of a file or folder in quotes")
     try:
         path = path.expanduser()
     except RuntimeError:
@@ -322,7 +324,11 @@ class NodeConfig(_Shared):
         AdminConfig(), validate_default=True, description="where the operator's tool reaches the node"
     )
     metrics: MetricsConfig = Field(MetricsConfig(), description="where Prometheus scrapes the node")
-    neighbours: tuple[NeighbourConfig, ...] = Field((), description="the nodes this one talks to")
+    neighbours: tuple[NeighbourConfig, ...] = Field(
+        (),
+        description="the nodes this one talks to",
+        examples=["a [[neighbours]] table for each neighbour"],
+    )
 
     def dials(self, neighbour: NeighbourConfig) -> bool:
         """Whether this end opens the stream to `neighbour`."""
@@ -445,7 +451,11 @@ class NetworkConfig(_Shared):
     data: ColumnsConfig = Field(
         description="which columns are fitted", examples=["a [data] table with response"]
     )
-    edges: tuple[tuple[str, str], ...] = Field((), description="pairs of node ids that talk to each other")
+    edges: tuple[tuple[str, str], ...] = Field(
+        (),
+        description="pairs of node ids that talk to each other",
+        examples=['pairs of node ids, edges = [["a", "b"], ["b", "c"]]'],
+    )
     nodes: tuple[NetworkNodeConfig, ...] = Field(
         min_length=1, description="the members", examples=["a [[nodes]] table for each node"]
     )
@@ -589,7 +599,7 @@ class _FitTable(FitSpec):
 
     seed: int = Field(0, ge=0, lt=2**63)
 
-    def __init__(self, **table: Any) -> None:
+    def __init__(self, /, **table: Any) -> None:
         BaseModel.__init__(self, **table)  # without FitSpec's own telling of mistakes: `_mistakes` does that
 
 
@@ -789,7 +799,6 @@ def _table_type(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
 
 _ADVICE = {
     "bool_type": "write true or false",
-    "date_type": "write text in quotes",
     "finite_number": "write a finite number",
     "float_type": "write a number",
     "int_type": "write a whole number",
@@ -798,16 +807,15 @@ _ADVICE = {
     "greater_than_equal": "write a number of at least {ge:g}",
     "less_than": "write a number below {lt:g}",
     "less_than_equal": "write a number of at most {le:g}",
-    "list_type": "write a list in brackets",
     "model_type": "write a table",
     "model_attributes_type": "write a table",
     "path_type": "write a path in quotes",
     "string_type": "write text in quotes",
     "string_too_short": "write a name in quotes",
-    "too_long": "write {max_length} values",
-    "too_short": "write at least {min_length}",
     "tuple_type": "write a list in brackets",
 }
+#: Mistakes of shape, where an example says more than a rule.
+_BETTER_SHOWN = {"model_type", "too_long", "too_short", "tuple_type"}
 
 
 def _mistakes(error: ValidationError, model: type[BaseModel], above: Loc) -> Iterator[tuple[Loc, str]]:
@@ -821,21 +829,20 @@ def _mistakes(error: ValidationError, model: type[BaseModel], above: Loc) -> Ite
         if isinstance(refused, _RefusedError):
             yield from ((place + below, text) for below, text in refused.mistakes)
         elif mistake["type"] == "extra_forbidden":
-            known = [_written(name) for name in holder.model_fields if (holder, name) not in _NOT_WRITTEN]
-            yield (
-                place,
-                f"is not a known key: {_nearest(str(loc[-1]), known, _elsewhere(model, str(loc[-1])))}",
-            )
+            yield place, f"is not a known key: {_nearest_key(model, holder, place)}"
         elif mistake["type"] == "missing":
-            yield place, "is missing: write " + (example or "two node ids")
+            yield place, f"is missing: write {example}"
         elif not loc:  # a FitSpec whose settings contradict each other; its text starts with the key
             key, _, text = mistake["msg"].removeprefix("Value error, ").partition(" ")
             yield (*above, _written(key)), text.replace("lambda_", "lambda")
         else:
             if refused is not None:
                 advice = str(refused)
+            elif example is not None and mistake["type"] in _BETTER_SHOWN:
+                advice = f"write {example}"
             else:
-                advice = _ADVICE.get(mistake["type"], mistake["msg"]).format(**context)
+                rule = _ADVICE.get(mistake["type"])
+                advice = mistake["msg"] if rule is None else rule.format(**context)
             if place in told:
                 told[place] += f" or {advice.removeprefix('write ')}"
             else:
@@ -865,21 +872,22 @@ def _place(model: type[BaseModel], loc: Loc) -> tuple[Loc, type[BaseModel], str 
     return tuple(place), holder, example
 
 
-def _elsewhere(model: type[BaseModel], key: str) -> str | None:
-    """The dotted key of the same name in another table."""
-    if model is _FitTable:
-        return None
-    return next((s.key for s in settings(model) if s.path[-1] == key), None)
+def _nearest_key(model: type[BaseModel], holder: type[BaseModel], place: Loc) -> str:
+    """What an unknown key may stand for: one of its own table, or one of the same name in another."""
+    *above, key = place
+    known = [_written(name) for name in holder.model_fields if (holder, name) not in _NOT_WRITTEN]
+    table = _dotted(tuple(above))
+    if not difflib.get_close_matches(str(key), known, n=1) and model is not _FitTable:
+        for setting in settings(model):
+            if setting.path[-1] == key:
+                return f"did you mean {setting.key}?"
+    return _nearest(str(key), known, f"{table}." if table else "")
 
 
-def _nearest(name: str, known: Iterable[str], elsewhere: str | None = None) -> str:
+def _nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f"did you mean {close[0]}?"
-    if elsewhere is not None:
-        return f"did you mean {elsewhere}?"
-    return f"write one of {', '.join(names)}"
+    return f"did you mean {prefix}{close[0]}?" if close else f"write one of {', '.join(names)}"
 
 
 def _written(name: str) -> str:
@@ -898,7 +906,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return "a table"
     if isinstance(value, list | tuple):
-        return "a list"
+        return f"a list of {len(value)}" if value else "an empty list"
     text = (
         json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool | int | float) else str(value)
     )
