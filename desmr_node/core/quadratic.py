@@ -12,6 +12,12 @@ from scipy.linalg import eigvalsh
 
 from desmr_node.core.arrays import Indices, Matrix, Vector
 
+#: Where coefficients are sparse most rows of B are zero. From this order on it pays to look, if no more than
+#: one row in `_FEW` is not; rows of Q are then gathered in pieces, so that no part of p x p is held twice.
+_LARGE = 200
+_FEW = 3
+_PIECE = 32
+
 
 class Quadratic(Protocol):
     """A symmetric positive semidefinite matrix of order `order`."""
@@ -50,11 +56,23 @@ class Dense:
         return len(self.matrix)
 
     def apply(self, B: Matrix) -> Matrix:
-        """Q B."""
-        return self.matrix @ B
+        """Q B, at the cost of the rows of B that are not zero."""
+        order = len(self.matrix)
+        if order >= _LARGE:
+            rows = np.flatnonzero(B.any(axis=1))
+            if _FEW * len(rows) <= order:
+                product = np.zeros(B.shape)
+                for first in range(0, len(rows), _PIECE):
+                    piece = rows[first : first + _PIECE]
+                    product += self.matrix.take(piece, axis=0).T.dot(B.take(piece, axis=0))
+                return product
+        full: Matrix = self.matrix.dot(B)  # as `@`, with half its overhead
+        return full
 
     def block(self, rows: Indices) -> Matrix:
         """Q[rows][:, rows]."""
+        if len(self.matrix) < _LARGE:  # k x p in between, and three times as fast
+            return self.matrix.take(rows, axis=0).take(rows, axis=1)
         block: Matrix = self.matrix[rows[:, None], rows]
         return block
 
@@ -136,7 +154,10 @@ class Sum:
 
     def apply(self, B: Matrix) -> Matrix:
         """Both products, added."""
-        return self.first.apply(B) + self.weight * self.second.apply(B)
+        product = self.second.apply(B)
+        product *= self.weight
+        product += self.first.apply(B)
+        return product
 
     def block(self, rows: Indices) -> Matrix:
         """Both blocks, added."""

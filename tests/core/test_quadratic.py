@@ -1,5 +1,7 @@
 """Quadratic forms against the matrices they stand for."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -91,3 +93,36 @@ def test_add_forms_one_matrix_where_it_can_and_keeps_rows_apart():
     assert isinstance(add(rows, scaled, 2.0), Sum)
     assert isinstance(add(rows, dense, 2.0), Sum)
     np.testing.assert_array_equal(dense.matrix, original)
+
+
+@pytest.mark.parametrize("order", [199, 200, 450])
+@pytest.mark.parametrize("L", [1, 5])
+def test_a_large_matrix_times_few_rows(order, L):
+    rng = np.random.default_rng(order)
+    matrix = rng.standard_normal((order, order))
+    matrix += matrix.T
+    Q = Dense(matrix)
+    for filled in (0, 1, 31, 32, 33, order // 3, order // 3 + 1, order):
+        B = np.zeros((order, L))
+        rows = rng.permutation(order)[:filled]
+        B[rows] = rng.standard_normal((filled, L))
+        np.testing.assert_allclose(Q.apply(B), matrix @ B, rtol=1e-12, atol=1e-11)
+        np.testing.assert_array_equal(Q.block(rows), matrix[np.ix_(rows, rows)])
+
+
+def test_a_product_with_few_rows_copies_little_of_the_matrix():
+    Q, B = Dense(np.eye(1000)), np.zeros((1000, 3))
+    B[::4] = 1.0
+    tracemalloc.start()
+    Q.apply(B)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.1 * Q.matrix.nbytes
+
+
+def test_what_is_not_a_number_is_not_lost():
+    B = np.zeros((300, 2))
+    B[7, 1] = np.nan
+    product = Dense(np.ones((300, 300))).apply(B)
+    assert np.all(product[:, 0] == 0)
+    assert np.all(np.isnan(product[:, 1]))
