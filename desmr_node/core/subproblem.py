@@ -5,22 +5,32 @@ matrices). A column's state is a sign pattern s. Given s, the coefficients on it
 Q_AA b_A = q_A - w_A s_A, a k x k Cholesky; the pattern is optimal if b_A has the signs s_A and no other
 gradient exceeds its weight. Otherwise all offenders change sides at once, as long as their number keeps
 falling; when it stops falling only the last one does (Murty's rule), which cannot cycle. Inside the consensus
-loop each problem is a small perturbation of the last, its pattern rarely changes, and one solve per column
-and one product with Q for all columns suffice. Nothing of size p x p is formed per column.
+loop each problem is a small perturbation of the last and its pattern rarely changes: a `Solver` remembers
+the factors of the supports it met, and a column then costs two triangular solves. Nothing of size p x p is
+formed per column.
+
+A factor is a function of Q and the support alone, and every column is solved by itself: what is remembered
+decides how long a solve takes and never, to the last bit, what it returns. Nor does the memory order of the
+arguments.
 """
 
 import numpy as np
-from scipy.linalg.lapack import dposv
+from scipy.linalg.lapack import dpotrf, dpotrs
 
-from desmr_node.core.arrays import Matrix, Vector
+from desmr_node.core.arrays import Indices, Mask, Matrix, Vector
 from desmr_node.core.quadratic import Quadratic
 
-#: Exchanges that may go by without fewer offenders before Murty's rule takes over.
+#: Attempts that may go by without fewer offenders before Murty's rule takes over.
 _PATIENCE = 4
-#: After this many exchanges a column is handed to coordinate descent, which stops at a looser tolerance.
+#: After this many attempts a column is handed to coordinate descent, which stops at a looser tolerance.
 _EXCHANGES = 300
 _SWEEPS = 10_000
 _DESCENT_SLACK = 1e4
+#: A solver remembers p^2 / 8 numbers, or this many (128 KB) where that is more.
+_REMEMBERED = 2**14
+
+#: Minimisers, their gradients and the coordinates that violate optimality: (L, p) each.
+_Attempt = tuple[Matrix, Matrix, Mask]
 
 
 def optimality_violation(gradient: Matrix, B: Matrix, weights: Matrix) -> Matrix:
@@ -30,62 +40,144 @@ def optimality_violation(gradient: Matrix, B: Matrix, weights: Matrix) -> Matrix
 
 
 def solve(Q: Quadratic, rhs: Matrix, weights: Matrix, start: Matrix, tolerance: float = 1e-12) -> Matrix:
-    """Minimise each column's problem.
+    """`Solver.solve`, with nothing remembered."""
+    return Solver(Q).solve(rhs, weights, start, tolerance)
 
-    Parameters
-    ----------
-    Q : positive definite quadratic of order p
-    rhs, weights, start : (p, L) arrays; weights nonnegative
-    tolerance : largest violation of the optimality conditions, relative to the column's largest |rhs|
 
-    Returns
-    -------
-    (p, L) array of minimisers.
-    """
-    slack = tolerance * np.maximum(np.abs(rhs).max(axis=0), weights.max(axis=0)) + 1e-300
-    signs = np.where(weights > 0, np.sign(start), 1.0)
-    B = np.zeros_like(start)
-    fewest = np.full(B.shape[1], np.inf)
-    patience = np.full(B.shape[1], _PATIENCE)
-    left = np.arange(B.shape[1])
-    for _ in range(_EXCHANGES):
-        for column in left:
-            B[:, column] = _on_support(Q, rhs[:, column], weights[:, column], signs[:, column])
-        gradient = Q.apply(B[:, left]) - rhs[:, left]
-        s, w = signs[:, left], weights[:, left]
-        leaving = (B[:, left] * s < 0) & (w > 0)
-        entering = (s == 0) & (np.abs(gradient) > w + slack[left])
-        offenders = leaving | entering
-        count = offenders.sum(axis=0)
+class _Factor:
+    """A support, the Cholesky factor of Q on it (None if there is none), and when it was last of use."""
+
+    __slots__ = ("size", "support", "upper", "used")
+
+    def __init__(self, Q: Quadratic, support: Indices) -> None:
+        self.support, self.used = support, 0
+        self.upper: Matrix | None = None
+        if len(support):
+            # The transpose of a C array is an F array, which LAPACK overwrites: no copy.
+            upper, failed = dpotrf(Q.block(support).T, clean=0, overwrite_a=1)
+            if not failed:  # else positive definite on paper, but not in floating point
+                self.upper = upper
+        self.size = Q.order + (0 if self.upper is None else len(support) ** 2)  # in numbers
+
+
+class Solver:
+    """Solves problems with one Q; remembers the factors of recent supports, within a fixed budget."""
+
+    def __init__(self, Q: Quadratic) -> None:
+        self.Q = Q
+        self.budget = max(_REMEMBERED, Q.order**2 // 8)
+        #: Numbers held on account of past solves: never more than the budget.
+        self.held = 0
+        self._factors: dict[bytes, _Factor] = {}
+        self._clock = self._tidied = 0
+
+    def solve(self, rhs: Matrix, weights: Matrix, start: Matrix, tolerance: float = 1e-12) -> Matrix:
+        """Minimise each column's problem. Q must be positive definite.
+
+        Parameters
+        ----------
+        rhs, weights, start : (p, L) arrays; weights nonnegative
+        tolerance : largest violation of the optimality conditions, relative to the column's largest |rhs|
+
+        Returns
+        -------
+        (p, L) array of minimisers, in C order.
+        """
+        self._clock += 1
+        # In here problems are rows, so that each is contiguous.
+        q, w = np.ascontiguousarray(rhs.T), np.ascontiguousarray(weights.T)
+        signs = np.sign(np.ascontiguousarray(start.T))
+        signs[w <= 0.0] = 0.0  # a free coefficient is always on the support and has no side
+        B, gradient, offenders = self._attempt(q, w, signs, tolerance)
+        if not np.count_nonzero(offenders):
+            return np.ascontiguousarray(B.T)
+        result, left = B, np.arange(len(B))
+        fewest, patience = np.full(len(B), np.inf), np.full(len(B), _PATIENCE)
+        for _ in range(_EXCHANGES):
+            count = offenders.sum(axis=1)
+            open_ = np.flatnonzero(count)
+            if len(open_) == 0:
+                return np.ascontiguousarray(result.T)
+            if len(open_) < len(left):
+                left, count, fewest, patience = left[open_], count[open_], fewest[open_], patience[open_]
+                q, w, signs = q[open_], w[open_], signs[open_]
+                gradient, offenders = gradient[open_], offenders[open_]
+            patience = np.where(count < fewest, _PATIENCE, patience - 1)
+            fewest = np.minimum(count, fewest)
+            _change_sides(signs, gradient, offenders, one_at_a_time=patience < 0)
+            B, gradient, offenders = self._attempt(q, w, signs, tolerance)
+            result[left] = B
+        slack = _DESCENT_SLACK * _slack(q, w, tolerance)
+        result[left] = _coordinate_descent(self.Q, q.T, w.T, start.T[left].T, slack).T
+        return np.ascontiguousarray(result.T)
+
+    def _attempt(self, q: Matrix, w: Matrix, signs: Matrix, tolerance: float) -> _Attempt:
+        """Minimisers with these signs on the support and zero off it, their gradients, and who offends."""
+        target = q - w * signs
+        support = signs.astype(np.bool_)
+        support |= w <= 0.0
+        B = np.zeros(q.shape)
+        for row in range(len(q)):
+            factor = self._factor(support[row])
+            b, t, on = B[row], target[row], factor.support
+            if factor.upper is not None:
+                b[on] = dpotrs(factor.upper, t[on])[0]
+            elif len(on):
+                b[on] = np.linalg.lstsq(self.Q.block(on), t[on], rcond=None)[0]
+        gradient = self.Q.apply(B.T).T - q
         # An exact zero on the support is optimal too, and is no longer counted as nonzero by anyone.
-        open_ = np.flatnonzero(count)
-        if len(open_) == 0:
-            return B
-        fewer = count < fewest[left]
-        patience[left] = np.where(fewer, _PATIENCE, patience[left] - 1)
-        fewest[left] = np.minimum(count, fewest[left])
-        murty = patience[left] < 0
-        if murty.any():
-            last = len(offenders) - 1 - np.argmax(offenders[::-1], axis=0)
-            offenders &= ~murty | (np.arange(len(offenders))[:, None] == last)
-        signs[:, left] = np.where(offenders, np.where(leaving, 0.0, -np.sign(gradient)), s)
-        left = left[open_]
-    B[:, left] = _coordinate_descent(
-        Q, rhs[:, left], weights[:, left], start[:, left], _DESCENT_SLACK * slack[left]
-    )
-    return B
+        leaving = B * signs < 0.0
+        offenders = leaving | ((np.abs(gradient) > w) & ~support)
+        if np.count_nonzero(offenders):  # seldom: only now is the allowance for rounding worth its while
+            slack = _slack(q, w, tolerance)[:, None]
+            offenders = leaving | ((np.abs(gradient) > w + slack) & ~support)
+            for on in support[offenders.any(axis=1)]:
+                self._drop(on)  # it hardly ever comes back, and the next one needs the room
+        return B, gradient, offenders
+
+    def _factor(self, on: Mask) -> _Factor:
+        """Of Q on this support."""
+        key = on.tobytes()
+        factor = self._factors.get(key)
+        if factor is None:
+            factor = _Factor(self.Q, on.nonzero()[0])
+            if self.held + factor.size > self.budget:
+                self._tidy()
+            if self.held + factor.size <= self.budget:
+                self._factors[key] = factor
+                self.held += factor.size
+        factor.used = self._clock
+        return factor
+
+    def _drop(self, on: Mask) -> None:
+        factor = self._factors.pop(on.tobytes(), None)
+        if factor is not None:
+            self.held -= factor.size
+
+    def _tidy(self) -> None:
+        """Once in a solve: keep only what this one and the last one used.
+
+        Every column comes by in every solve: to drop the oldest would be to drop each just before its turn.
+        """
+        if self._tidied < self._clock:
+            self._tidied = self._clock
+            self._factors = {key: f for key, f in self._factors.items() if f.used >= self._clock - 1}
+            self.held = sum(f.size for f in self._factors.values())
 
 
-def _on_support(Q: Quadratic, q: Vector, w: Vector, signs: Vector) -> Vector:
-    """The minimiser with these signs on the support and zero off it."""
-    b = np.zeros(len(q))
-    support = np.flatnonzero(signs)
-    if len(support):
-        block, target = Q.block(support), q[support] - w[support] * signs[support]
-        _, b[support], failed = dposv(block, target)
-        if failed:  # positive definite on paper, but not in floating point
-            b[support] = np.linalg.lstsq(block, target, rcond=None)[0]
-    return b
+def _change_sides(signs: Matrix, gradient: Matrix, offenders: Mask, one_at_a_time: Mask) -> None:
+    """Offenders leave the support or enter it, in place; by Murty's rule only a row's last one."""
+    if one_at_a_time.any():
+        places = np.arange(offenders.shape[1])
+        last = places[-1] - np.argmax(offenders[:, ::-1], axis=1)
+        offenders = offenders & (~one_at_a_time[:, None] | (places == last[:, None]))
+    signs[offenders] = np.where(signs[offenders] != 0.0, 0.0, -np.sign(gradient[offenders]))
+
+
+def _slack(q: Matrix, w: Matrix, tolerance: float) -> Vector:
+    """What rounding may add to a gradient, for each row."""
+    slack: Vector = tolerance * np.maximum(np.abs(q), w).max(axis=1) + 1e-300
+    return slack
 
 
 def _coordinate_descent(Q: Quadratic, rhs: Matrix, weights: Matrix, start: Matrix, slack: Vector) -> Matrix:

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg.lapack import dposv
 
 from desmr_node.core import subproblem
 from desmr_node.core.quadratic import Dense, Rows, Scaled, add
-from desmr_node.core.subproblem import optimality_violation, solve
+from desmr_node.core.subproblem import Solver, optimality_violation, solve
 
 
 def _plain_coordinate_descent(Q, q, w, sweeps=20_000):
@@ -152,7 +153,7 @@ def test_columns_do_not_mix():
     for column in range(7):
         one = slice(column, column + 1)
         alone = solve(Dense(Q), rhs[:, one], w[:, one], np.zeros((12, 1)))
-        np.testing.assert_allclose(together[:, one], alone, rtol=1e-10, atol=1e-14)
+        np.testing.assert_array_equal(together[:, one], alone)
 
 
 @pytest.mark.parametrize(("n", "p"), [(5, 20), (1, 6), (30, 8)])
@@ -234,3 +235,148 @@ def test_violation_by_hand():
     B = np.array([[0.0, 1.0, 0.0, -1.0, 3.0]])
     w = np.array([[1.0, 0.5, 1.5, 0.25, 0.0]])
     np.testing.assert_allclose(optimality_violation(gradient, B, w), [[0.0, 0.0, 0.5, 0.75, 0.2]])
+
+
+# -- what a solver remembers -------------------------------------------------------------------------------
+
+
+def _drifting(seed, p, L, kind, length=25):
+    """Problems that differ a little from one to the next; now and then a jump. Q comes first."""
+    Q, rhs, w = _problem(seed, p, L, kind)
+    rng = np.random.default_rng(1000 + seed)
+    problems = []
+    for t in range(length):
+        rhs = rhs + (1.0 if t % 9 == 8 else 0.03) * rng.standard_normal(rhs.shape) * np.abs(rhs).mean()
+        problems.append((rhs, w))
+    return Dense((Q + Q.T) / 2), problems
+
+
+@pytest.fixture
+def factorisations(monkeypatch):
+    """The orders of all blocks factorised so far."""
+    seen = []
+    factorise = subproblem.dpotrf
+
+    def watched(block, **options):
+        seen.append(len(block))
+        return factorise(block, **options)
+
+    monkeypatch.setattr(subproblem, "dpotrf", watched)
+    return seen
+
+
+@pytest.mark.parametrize("budget", [0, 300, 2**14])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("L", [1, 20])
+def test_what_is_remembered_changes_no_bit(L, kind, budget):
+    """A node that restarts with nothing remembered, at any point, goes on to the same bits."""
+    for seed in range(3):
+        Q, problems = _drifting(seed, 30, L, kind)
+        old = Solver(Q)
+        old.budget = budget
+        start = np.zeros((30, L))
+        for t, (rhs, w) in enumerate(problems):
+            if t == 10:
+                restarted = Solver(Q)
+            got = old.solve(rhs, w, start)
+            np.testing.assert_array_equal(got, solve(Q, rhs, w, start))
+            if t >= 10:
+                np.testing.assert_array_equal(got, restarted.solve(rhs, w, start))
+            start = got
+
+
+def test_what_is_remembered_changes_no_bit_where_there_is_no_factor(factorisations):
+    """Twin columns without a ridge: least squares, every time."""
+    rng = np.random.default_rng(3)
+    X = np.round(8 * rng.standard_normal((40, 4)))  # whole numbers, so that the twins are exact
+    Q = Dense(X[:, [0, 0, 1, 2, 3]].T @ X[:, [0, 0, 1, 2, 3]])
+    rhs = Q.matrix @ rng.standard_normal((5, 2))
+    solver = Solver(Q)
+    first = solver.solve(rhs, 0 * rhs, 0 * rhs)
+    np.testing.assert_allclose(Q.matrix @ first, rhs, rtol=1e-9)
+    assert solver.held == 5  # no factor
+    again = solver.solve(rhs, 0 * rhs, first)
+    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(first, solve(Q, rhs, 0 * rhs, first))
+
+
+@pytest.mark.parametrize("L", [1, 20])
+def test_a_support_that_stays_is_factorised_once(L, factorisations):
+    Q, problems = _drifting(0, 30, L, "plain")
+    rhs, w = problems[0]
+    solver = Solver(Q)
+    B = solver.solve(rhs, w, np.zeros_like(rhs))
+    assert factorisations
+    factorisations.clear()
+    for shrink in (1.0, 1.0 - 1e-9, 1.0 - 1e-8):
+        B = solver.solve(shrink * rhs, w, B)
+    assert factorisations == []
+    solver.solve(rhs, w, np.zeros_like(rhs))  # the way there was not remembered, its end was
+    assert len(factorisations) >= L
+
+
+def test_columns_with_the_same_support_share_a_factor(factorisations):
+    Q, problems = _drifting(1, 30, 1, "plain")
+    rhs, w = (np.repeat(a, 20, axis=1) for a in problems[0])
+    solver = Solver(Q)
+    start = solve(Q, rhs, w, np.zeros_like(rhs))
+    factorisations.clear()
+    B = solver.solve(rhs, w, start)
+    assert len(factorisations) == 1
+    assert solver.held == np.count_nonzero((B[:, 0] != 0) | (w[:, 0] == 0)) ** 2 + 30
+
+
+@pytest.mark.parametrize("budget", [0, 1000, 5000])
+def test_the_budget_is_kept_and_put_to_use(budget, factorisations):
+    """20 columns that would need three times the largest budget: some are remembered for good, not each
+    until the next one pushes it out.
+    """
+    Q, problems = _drifting(2, 30, 20, "correlated")
+    solver = Solver(Q)
+    solver.budget = budget
+    B = np.zeros_like(problems[0][0])
+    for rhs, w in problems:
+        B = solver.solve(rhs, w, B)
+        assert solver.held == sum(30 + f.upper.size for f in solver._factors.values()) <= budget
+    for _ in range(3):  # what was of use on the way here makes room
+        solver.solve(rhs, w, B)
+    supports = [mask.tobytes() for mask in ((B != 0) | (w == 0)).T]
+    remembered = set(solver._factors)
+    assert remembered <= set(supports)
+    assert solver.held >= budget - (30 + 30**2)
+    factorisations.clear()
+    solver.solve(rhs, w, B)
+    assert len(factorisations) == sum(support not in remembered for support in supports)
+    assert set(solver._factors) == remembered
+
+
+def test_the_budget_is_an_eighth_of_a_matrix_where_matrices_are_large():
+    assert Solver(Scaled(1.0, 2000)).budget == 500_000
+    assert Solver(Scaled(1.0, 100)).budget == 2**14
+
+
+@pytest.mark.parametrize("L", [1, 7])
+def test_memory_order_changes_no_bit(L):
+    Q, problems = _drifting(3, 30, L, "correlated")
+    rhs, w = problems[0]
+    start = np.random.default_rng(0).standard_normal(rhs.shape)
+    B = solve(Q, rhs, w, start)
+    assert B.flags.c_contiguous
+    wide = [np.repeat(a, 3, axis=0)[::3] for a in (rhs, w, start)]
+    for arrays in (wide, [np.asfortranarray(a) for a in (rhs, w, start)], (rhs, np.asfortranarray(w), start)):
+        other = solve(Q, *arrays)
+        np.testing.assert_array_equal(other, B)
+        assert other.flags.c_contiguous
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_answer_is_one_cholesky_solve_on_its_support(kind):
+    """To the last bit what LAPACK makes of the support the solver ends with."""
+    for seed in range(5):
+        Q, rhs, w = _problem(seed, 40, 7, kind)
+        Q = (Q + Q.T) / 2
+        B = solve(Dense(Q), rhs, w, np.zeros_like(rhs))
+        for column in range(7):
+            on = np.flatnonzero((B[:, column] != 0) | (w[:, column] == 0))
+            target = rhs[on, column] - w[on, column] * np.sign(B[on, column])
+            np.testing.assert_array_equal(B[on, column], dposv(Q[np.ix_(on, on)], target)[1])
