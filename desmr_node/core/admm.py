@@ -18,17 +18,22 @@ At a fixed point b_j = b_k on every edge and sum_j p_j = 0 (it starts there and 
 so adding the nodes' optimality conditions gives that of the pooled problem.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from desmr_node.core import subproblem
+import numpy as np
+
 from desmr_node.core.arrays import Matrix, Vector
 from desmr_node.core.penalties import Penalty
-from desmr_node.core.quadratic import Quadratic, add
+from desmr_node.core.quadratic import Dense, Quadratic, add
+from desmr_node.core.subproblem import Solver
 
 #: A node without neighbours still needs a positive definite problem; a proximal term of this weight, which
 #: vanishes at the fixed point, provides it.
 _ALONE = 0.05
+#: Up to this order (0.5 MB) Q_j is one matrix even where the quadratic is kept as rows: its submatrices are
+#: then looked up, not computed.
+_SMALL = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,10 @@ class LocalObjective:
 
 @dataclass(frozen=True, slots=True)
 class Consensus:
-    """What a node's update needs that does not change during a fit."""
+    """What a node's update needs that does not change during a fit.
+
+    The solver's memory does change, but no result depends on it: see `core.subproblem`.
+    """
 
     metric: Quadratic
     tau: float
@@ -59,6 +67,7 @@ class Consensus:
     update: Literal["exact", "linearised"]
     proximal: Quadratic
     curvature: float
+    solver: Solver = field(repr=False, compare=False)
 
     @classmethod
     def build(
@@ -71,8 +80,10 @@ class Consensus:
     ) -> "Consensus":
         """Form Q_j once, and the bound on its eigenvalues if the update needs one."""
         proximal = add(quadratic, metric, 2.0 * tau * degree if degree else _ALONE)
+        if update == "exact" and proximal.order <= _SMALL and not isinstance(proximal, Dense):
+            proximal = Dense(proximal.block(np.arange(proximal.order)))
         curvature = proximal.largest_eigenvalue() if update == "linearised" else 0.0
-        return cls(metric, tau, degree, update, proximal, curvature)
+        return cls(metric, tau, degree, update, proximal, curvature, Solver(proximal))
 
     def step(self, own: Matrix, neighbour_sum: Matrix, dual_sum: Matrix, objective: LocalObjective) -> Matrix:
         """The node's new coefficients, (p, L), from everybody's vectors of the last round.
@@ -83,13 +94,16 @@ class Consensus:
         neighbour_sum : (p, L) sum over neighbours of b_k
         dual_sum : (p, L) sum over neighbours of u_jk, already updated with these vectors
         """
+        own = np.ascontiguousarray(own)
         if self.degree:
             pull = self.tau * (self.degree * own + neighbour_sum) - dual_sum
         else:
             pull = _ALONE * own
-        rhs = objective.linear[:, None] + self.metric.apply(pull)
+        # In C order, whatever that of the arguments: products round differently in another.
+        rhs = self.metric.apply(np.ascontiguousarray(pull))
+        rhs += objective.linear[:, None]
         if self.update == "exact":
-            return subproblem.solve(self.proximal, rhs, objective.slopes, own)
+            return self.solver.solve(rhs, objective.slopes, own)
         omega = 1.0 / self.curvature
         z = own - omega * (self.proximal.apply(own) - rhs)
         step = omega * objective.share * objective.weights[:, None]

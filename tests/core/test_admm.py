@@ -7,7 +7,7 @@ import pytest
 
 from desmr_node.core.admm import Consensus, LocalObjective
 from desmr_node.core.penalties import penalty, soft_threshold
-from desmr_node.core.quadratic import Dense, Quadratic, Rows, Scaled
+from desmr_node.core.quadratic import Dense, Quadratic, Rows, Scaled, Sum
 
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 0), (1, 3)]
 FORMS = list(itertools.product(["exact", "linearised"], ["pooled", "identity"]))
@@ -158,3 +158,42 @@ def test_a_node_alone_reaches_its_own_lasso(update: str) -> None:
     assert active.any()
     np.testing.assert_allclose(gradient[active], -0.1 * np.sign(b[active, 0]), atol=1e-6)
     assert np.all(np.abs(gradient[~active]) <= 0.1 + 1e-6)
+
+
+@pytest.mark.parametrize("few_rows", [False, True])
+@pytest.mark.parametrize(("update", "metric"), FORMS)
+def test_a_node_built_anew_goes_on_to_the_same_bits(update: str, metric: str, few_rows: bool) -> None:
+    network = Network(update, metric, few_rows=few_rows)
+    restarting = Network(update, metric, few_rows=few_rows)
+    for _ in range(40):
+        network.round()
+        restarting.nodes = Network(update, metric, few_rows=few_rows).nodes
+        restarting.round()
+        np.testing.assert_array_equal(network.B, restarting.B)
+
+
+@pytest.mark.parametrize(("update", "metric"), FORMS)
+def test_memory_order_changes_no_bit(update: str, metric: str) -> None:
+    network = Network(update, metric)
+    for _ in range(3):
+        network.round()
+    rng = np.random.default_rng(0)
+    arrays = [network.B[0], *rng.standard_normal((2, network.p, 2))]
+    node, objective = network.nodes[0], network.objectives[0]
+    expected = node.step(*arrays, objective)
+    for orders in itertools.product("CF", repeat=3):
+        got = node.step(*[np.array(a, order=o) for a, o in zip(arrays, orders, strict=True)], objective)
+        np.testing.assert_array_equal(got, expected)
+        assert got.flags.c_contiguous
+
+
+def test_a_small_exact_problem_is_one_matrix_and_a_large_one_keeps_its_rows() -> None:
+    rng = np.random.default_rng(1)
+    for order, form in ((20, Dense), (300, Sum)):
+        R = rng.standard_normal((4, order))
+        M = Dense(np.eye(order) + 0.5)
+        node = Consensus.build(Rows(R), M, 0.7, 2, "exact")
+        assert isinstance(node.proximal, form)
+        B = rng.standard_normal((order, 2))
+        np.testing.assert_allclose(node.proximal.apply(B), R.T @ R @ B + 2.8 * M.matrix @ B, rtol=1e-10)
+        assert isinstance(Consensus.build(Rows(R), M, 0.7, 2, "linearised").proximal, Sum)
