@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: test lint types figures clean
+.PHONY: test lint types figures proto demo clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,9 @@ types: $(VENV)/.ready
 
 figures: $(VENV)/.ready
 	$(BIN)/python -m benchmarks
+
+proto: $(VENV)/.ready
+	$(BIN)/python proto/generate.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,38 +1,80 @@
-"""The two commands: `desmr`, the statistician's and operator's tool, and `desmr-node`, the daemon."""
+"""The two commands: `desmr`, the statistician's and operator's tool, and `desmr-node`, the daemon.
+
+Each command of `desmr` is a module here with `add(commands)`, which declares its arguments, and a function
+that runs it. Nothing heavy is imported before a command is chosen.
+"""
 
 import argparse
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
-__version__ = version("desmr-node")
+# One BLAS thread per process, before anything imports numpy: many small solves are ten times slower with two.
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
 
-_LIBRARY = """\
-This release holds the estimator, as a Python library:
-
-    from desmr_node import FitSpec, simulate, l1_quantile
-
-`simulate` fits a whole network in one process; see README.md for a first fit."""
+#: Exit codes: 0 fine, 1 it cannot be done (a sentence says why), 2 wrong usage, 3 a fit failed.
+CANNOT, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
 
 
 def desmr(argv: Sequence[str] | None = None) -> int:
     """Entry point of `desmr`."""
-    return _speak("desmr", "Fit one sparse median regression over rows that may not be pooled.", argv)
+    from desmr_node.cli import check, control, demo, network, simulation
+
+    parser = argparse.ArgumentParser(
+        prog="desmr",
+        description="Fit one sparse, outlier-proof linear model over rows that may not be pooled.",
+        epilog="A first look: desmr demo. A command's own help: desmr COMMAND --help.",
+    )
+    parser.add_argument("--version", action="version", version=f"desmr {version('desmr-node')}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in (demo, network, check, control, simulation):
+        module.add(commands)
+    arguments = parser.parse_args(argv)
+    return run(lambda: int(arguments.run(arguments)), "desmr")
 
 
 def desmr_node(argv: Sequence[str] | None = None) -> int:
     """Entry point of `desmr-node`."""
-    return _speak("desmr-node", "The node daemon. It is not part of this release.", argv)
-
-
-def _speak(program: str, purpose: str, argv: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(
-        prog=program,
-        description=purpose,
-        epilog=_LIBRARY,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="desmr-node",
+        description="The node daemon: holds one member's rows and fits with its neighbours.",
+        epilog="Write the configuration with `desmr network init`, look it over with `desmr check node.toml`; "
+        "talk to the running node with `desmr status`, `start`, `watch` and `result`.",
     )
-    parser.add_argument("--version", action="version", version=f"{program} {__version__}")
-    parser.parse_args(argv)
-    parser.print_help()
-    # Nothing was asked for that this release can do: a script must not take silence for success.
-    return 2
+    parser.add_argument("--version", action="version", version=f"desmr-node {version('desmr-node')}")
+    parser.add_argument("--config", required=True, metavar="node.toml", help="the node's configuration file")
+    parser.add_argument(
+        "--once", action="store_true", help="take part in one fit, then exit: 0 if it is done, 3 if it failed"
+    )
+    arguments = parser.parse_args(argv)
+    return run(lambda: _serve(arguments.config, arguments.once), "desmr-node")
+
+
+def _serve(path: str, once: bool) -> int:
+    import asyncio
+
+    from desmr_node.config import load_node
+    from desmr_node.runtime import logs
+    from desmr_node.runtime.daemon import serve
+
+    config = load_node(path)
+    logs.configure(config.node, config.log.level, config.log.format)
+    return asyncio.run(serve(config, once=once))
+
+
+def run(command: Callable[[], int], program: str) -> int:
+    """Run a command; a user's mistake is a sentence, not a traceback."""
+    from desmr_node.errors import DesmrError
+
+    try:
+        return command()
+    except DesmrError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return CANNOT
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone: that is its business
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

@@ -3,9 +3,7 @@
 `simulate` is the statistician's entry point; `Simulation` is what it and the protocol's tests drive.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,16 +17,11 @@ from desmr_node.protocol import events as ev
 from desmr_node.protocol.machine import RESTING, Machine, Phase, Setup
 from desmr_node.protocol.messages import Schema
 from desmr_node.protocol.seal import Open, Seal
+from desmr_node.runtime.settings import settings_of
 from desmr_node.runtime.worker import Worker
 from desmr_node.transport.simulated import Change, Delivery, SimulatedNetwork
 
 _DEFAULT = FitSpec()
-
-
-def settings_of(spec: FitSpec, seed: int) -> dict[str, str]:
-    """What all members must have set alike, as JSON values."""
-    settings: dict[str, Any] = {**spec.model_dump(), "seed": seed}
-    return {name.rstrip("_"): json.dumps(value) for name, value in settings.items()}
 
 
 class Simulation:

@@ -1,10 +1,13 @@
 """The sole owner of the rows: carries a fit's computations out, one at a time."""
 
 from desmr_node.core.rows import RowSource
-from desmr_node.core.share import Request, Share
+from desmr_node.core.share import Neighbours, Request, Share
 from desmr_node.core.spec import FitSpec
 from desmr_node.errors import DesmrError
 from desmr_node.protocol import events as ev
+
+#: Multiplications that take about a millisecond.
+_QUICK = 2_000_000
 
 
 class Worker:
@@ -13,6 +16,17 @@ class Worker:
     def __init__(self, rows: RowSource, holdout: RowSource | None, spec: FitSpec, seed: int) -> None:
         self._rows, self._holdout, self.spec, self.seed = rows, holdout, spec, seed
         self.share = Share(rows, holdout, spec, seed)
+
+    def is_quick(self, task: ev.Compute) -> bool:
+        """Whether the task takes milliseconds: not worth a thread, whose hand-over costs more than a step."""
+        if not isinstance(task.answer, Neighbours):
+            return False
+        share = self.share
+        order, candidates = share.member.B.shape
+        if order * order * candidates > _QUICK:
+            return False
+        closes = share.inner + 1 >= self.spec.inner  # the round's last step passes over the rows as well
+        return not closes or self._rows.count * order * candidates <= _QUICK
 
     def compute(self, task: ev.Compute) -> ev.Computed | ev.Broken:
         """Do what the machine asks; whatever the rows or settings do not allow is told, not raised."""

@@ -1,0 +1,7 @@
+"""Placeholder."""
+
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """Nothing yet."""

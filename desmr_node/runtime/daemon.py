@@ -1,0 +1,301 @@
+"""A node as a process: reads its files, opens its ports, runs until told to stop."""
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import start_http_server
+from prometheus_client.core import Metric
+
+from desmr_node.config import NodeConfig, split_address
+from desmr_node.core.fit import MemberFit
+from desmr_node.data import Table, open_rows
+from desmr_node.errors import ConfigError
+from desmr_node.protocol import events as ev
+from desmr_node.protocol.machine import Phase, Setup
+from desmr_node.protocol.messages import Schema
+from desmr_node.protocol.seal import Seal, Sealed, Signer
+from desmr_node.protocol.sealing import MaskKey
+from desmr_node.runtime import results
+from desmr_node.runtime.admin import Admin
+from desmr_node.runtime.audit import AuditLog
+from desmr_node.runtime.metrics import Metrics, gauge, memory_bytes, per_peer
+from desmr_node.runtime.node import Node
+from desmr_node.runtime.settings import settings_of
+from desmr_node.runtime.signing import BareSigner, CertificateSigner
+from desmr_node.runtime.worker import Worker
+from desmr_node.transport import codec, tls
+from desmr_node.transport.probe import probe
+from desmr_node.transport.streams import Streams
+
+log = logging.getLogger("desmr.node")
+
+#: Seconds a neighbour may be away before we look for the reason, and between two looks.
+_PROBE_AFTER, _PROBE_AGAIN = 3.0, 10.0
+#: Seconds that a node which leaves after one fit waits for neighbours that still need it.
+_LINGER = 30.0
+
+
+def identity_of(config: NodeConfig) -> tls.Identity | None:
+    """The node's key and certificate, checked; None in an insecure network."""
+    if config.tls is None:
+        return None
+    files = config.tls
+    return tls.Identity.load(files.ca, files.certificate, files.key, config.node, config.network)
+
+
+def below_floor(config: NodeConfig, table: Table) -> str | None:
+    """Why the node declines to take part, if it does. Its number of rows is nobody else's business."""
+    rows, floors = table.rows.count, config.floors
+    if rows < floors.rows:
+        return "declines: it holds fewer rows than its floor ([floors] rows)"
+    if rows < floors.rows_per_variable * len(table.features):
+        return "declines: it holds fewer rows per variable than its floor ([floors] rows_per_variable)"
+    return None
+
+
+class Daemon:
+    """One node: `start`, then `run` until it is over, then `close`; the ports are known after `start`."""
+
+    node: Node
+    admin: Admin
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.config = config
+        self.result: dict[str, Any] | None = None
+        self.port = self.admin_port = self.metrics_port = 0
+        self._stop = asyncio.Event()
+        self._stop_reason = ""
+        self._metrics_server: Any = None
+        self._prober: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read the rows, open the ports, dial the neighbours."""
+        config = self.config
+        identity = identity_of(config)
+        table = open_rows(config.data, node=config.node)
+        holdout = open_rows(config.data, "holdout", node=config.node).rows if config.data.holdout else None
+        self._prepare_state()
+        schema = Schema(table.response, table.features)
+        signer: Signer = BareSigner() if identity is None else CertificateSigner(identity)
+        declined = below_floor(config, table)
+
+        def enrol(fit: int) -> Seal | str:
+            return declined or Sealed(config.network, config.node, fit, MaskKey.generate(), signer)
+
+        def keep(number: int, fit: MemberFit, members: tuple[str, ...]) -> None:
+            self._keep(number, fit, members, schema)
+
+        setup = Setup(
+            network=config.network,
+            node=config.node,
+            neighbours=tuple(sorted(n.id for n in config.neighbours)),
+            schema=schema,
+            settings=settings_of(config.fit, config.seed),
+            max_lag=config.fit.max_lag,
+            patience=float("inf") if config.patience == "forever" else config.patience,
+            incarnation=secrets.randbits(64),
+        )
+        metrics = Metrics()
+        limits = codec.Limits.of(len(table.features), config.fit.lambdas)
+        worker = Worker(table.rows, holdout, config.fit, config.seed)
+        audit = AuditLog(config.state / "audit.jsonl")
+        self.node = Node(setup, worker, enrol=enrol, keep=keep, audit=audit, metrics=metrics, limits=limits)
+        addresses = {n.id: n.address if config.dials(n) else None for n in config.neighbours}
+        self.streams = self.node.streams = Streams(
+            config.node,
+            addresses,
+            self.node,
+            identity=None if identity is None else lambda: identity_of(config) or identity,
+            message_bytes=limits.message_bytes,
+        )
+        self.admin = Admin(self.node, version("desmr-node"), lambda: self.result, self.stop)
+        for name, address in addresses.items():
+            if address is None:
+                self.node.tell(ev.Lost(name, f"{name} has not dialled us yet"))
+        self.admin_port = await self.admin.listen(config.admin.listen)
+        if config.metrics.listen is not None:
+            self._serve_metrics(config.metrics.listen)
+        if config.listen is not None:
+            self.port = await self.streams.listen(config.listen)
+        log.info(
+            f"{table.rows.count} rows, {len(table.features)} features; "
+            f"{len(addresses)} neighbours; admin at {self._shown_admin()}"
+        )
+        if config.autostart:
+            self.node.tell(ev.Called())
+        self.streams.dial()
+        self._prober = asyncio.create_task(self._probe(identity), name="probe")
+
+    def _shown_admin(self) -> str:
+        listen = self.config.admin.listen
+        return listen if listen.startswith("unix:") else f"{split_address(listen)[0]}:{self.admin_port}"
+
+    def _prepare_state(self) -> None:
+        try:
+            self.config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            trial = self.config.state / ".writable"
+            trial.touch(mode=0o600)
+            trial.unlink()
+        except OSError as error:
+            raise ConfigError(
+                f"state = {str(self.config.state)!r} cannot be written ({error.strerror}): "
+                "choose a folder of this user's, or mend its permissions"
+            ) from None
+
+    def _keep(self, number: int, fit: MemberFit, members: tuple[str, ...], schema: Schema) -> None:
+        config = self.config
+        self.result = results.document(
+            network=config.network,
+            node=config.node,
+            number=number,
+            members=members,
+            fit=fit,
+            schema=schema,
+            spec=config.fit,
+            seed=config.seed,
+        )
+        self.result["bytes_sent"] = {p: self.streams.traffic(p).bytes_sent for p in self.node.machine.peers}
+        try:
+            results.write(config.state, self.result)
+        except OSError as error:
+            log.error(
+                f"the result could not be written to {config.state} ({error.strerror}): `desmr result` has it"
+            )
+
+    # -- metrics ---------------------------------------------------------------------------------------
+
+    def _serve_metrics(self, address: str) -> None:
+        host, port = split_address(address)
+        self.node.metrics.watch(self._collect)
+        try:
+            self._metrics_server, _ = start_http_server(port, host, self.node.metrics.registry)
+        except OSError as error:
+            raise ConfigError(
+                f"[metrics] listen = {address!r}: {error.strerror}; choose another address"
+            ) from None
+        self.metrics_port = self._metrics_server.server_port
+
+    def _collect(self) -> Iterator[Metric]:
+        machine = self.node.machine
+        yield gauge("desmr_fit", "Number of the latest fit", machine.fit)
+        for phase in Phase:
+            yield gauge(f"desmr_phase_{phase.value}", "1 while in this phase", float(machine.phase is phase))
+        history = self.node.worker.share.history
+        if history:
+            last = history[-1]
+            yield gauge("desmr_outer_round", "Outer rounds so far", last.outer)
+            yield gauge(
+                "desmr_moved", "Movement of the fit in the last outer round, standard errors", last.moved
+            )
+            yield gauge("desmr_spread", "Primal residual: spread over members, standard errors", last.spread)
+            yield gauge("desmr_changed", "Dual residual: last inner step, standard errors", last.changed)
+            yield gauge("desmr_objective", "Mean loss plus penalty", last.objective)
+        peers = machine.peers
+        up = {name: float(peer.state == "up") for name, peer in peers.items()}
+        yield per_peer("desmr_peer_up", "1 while the neighbour is up", up, counter=False)
+        traffic = {name: self.streams.traffic(name) for name in peers}
+        sent = {name: float(t.bytes_sent) for name, t in traffic.items()}
+        received = {name: float(t.bytes_received) for name, t in traffic.items()}
+        yield per_peer("desmr_sent_bytes", "Bytes of messages sent", sent, counter=True)
+        yield per_peer("desmr_received_bytes", "Bytes of messages received", received, counter=True)
+        yield gauge("desmr_memory_bytes", "Resident memory", memory_bytes())
+
+    # -- neighbours that stay away ---------------------------------------------------------------------
+
+    async def _probe(self, identity: tls.Identity | None) -> None:
+        """Look for the reason where a neighbour does not come up: the end that listens sees nothing else."""
+        addresses = {n.id: n.address for n in self.config.neighbours}
+        pause = _PROBE_AFTER
+        while True:
+            await asyncio.sleep(pause)
+            pause = _PROBE_AGAIN
+            for name, peer in self.node.machine.peers.items():
+                address = addresses[name]
+                if peer.state == "away" and address is not None:
+                    found = await probe(address, name, identity)
+                    if not found.ok and self.node.machine.peers[name].state == "away":
+                        self.node.tell(ev.Lost(name, found.sentence))
+                        log.warning(found.sentence, extra={"peer": name})
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def stop(self, reason: str = "asked to stop") -> None:
+        """End `run`."""
+        self._stop_reason = reason
+        self._stop.set()
+
+    async def run(self, *, once: bool = False) -> int:
+        """Until stopped (0) or, if ``once``, until a fit is done (0) or failed (3). Raises what broke us."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._stop.wait())]
+        if once:
+            waits.append(asyncio.create_task(self._one_fit()))
+        try:
+            first: list[asyncio.Future[Any]] = [*waits, self.node.crashed]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        if self.node.crashed.done():
+            self.node.crashed.result()
+        if self._stop.is_set():
+            log.info(f"stopping: {self._stop_reason}")
+            self.node.tell(ev.Stopped(f"{self.config.node} was shut down ({self._stop_reason})"))
+        return 3 if once and self.node.machine.phase is not Phase.DONE else 0
+
+    async def _one_fit(self) -> None:
+        machine, changed = self.node.machine, self.node.changed
+        while machine.phase not in (Phase.DONE, Phase.FAILED):
+            changed.clear()
+            await changed.wait()
+        deadline = asyncio.get_running_loop().time() + _LINGER
+        while not machine.finished_neighbours() and asyncio.get_running_loop().time() < deadline:
+            changed.clear()
+            try:
+                await asyncio.wait_for(changed.wait(), 1.0)
+            except TimeoutError:
+                continue
+
+    async def close(self) -> None:
+        """Close everything that `start` opened."""
+        if self._prober is not None:
+            self._prober.cancel()
+            await asyncio.gather(self._prober, return_exceptions=True)
+        if hasattr(self, "streams"):
+            await self.streams.close()
+            await self.admin.close()
+            self.node.close()
+        if self._metrics_server is not None:
+            await asyncio.to_thread(self._metrics_server.shutdown)
+            self._metrics_server.server_close()
+        if self.config.admin.listen.startswith("unix:"):
+            Path(self.config.admin.listen.removeprefix("unix:")).unlink(missing_ok=True)
+
+
+async def serve(config: NodeConfig, *, once: bool = False) -> int:
+    """A daemon's whole life; the exit code of its process."""
+    os.umask(0o077)
+    daemon = Daemon(config)
+    try:
+        await daemon.start()
+        return await daemon.run(once=once)
+    finally:
+        await daemon.close()
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now: for networks of local peers."""
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])

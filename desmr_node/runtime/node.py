@@ -1,0 +1,198 @@
+"""The driver: gives events to the machine and carries its effects out. No statistics, no protocol."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from desmr_node.core.fit import MemberFit
+from desmr_node.core.share import Neighbours
+from desmr_node.protocol import events as ev
+from desmr_node.protocol.faults import PeerFault
+from desmr_node.protocol.machine import Machine, Setup
+from desmr_node.protocol.messages import Message
+from desmr_node.protocol.seal import Seal
+from desmr_node.runtime.audit import AuditFailed, AuditLog
+from desmr_node.runtime.metrics import Metrics
+from desmr_node.runtime.worker import Worker
+from desmr_node.transport import codec
+from desmr_node.transport.streams import Streams
+
+log = logging.getLogger("desmr.node")
+
+#: Makes the seal of a fit, or says why the node will not take part.
+Enrolment = Callable[[int], Seal | str]
+
+
+class Node:
+    """One machine, its worker and its streams. Everything happens on the event loop but long computations."""
+
+    streams: Streams
+
+    def __init__(
+        self,
+        setup: Setup,
+        worker: Worker,
+        *,
+        enrol: Enrolment,
+        keep: Callable[[int, MemberFit, tuple[str, ...]], None],
+        audit: AuditLog,
+        metrics: Metrics,
+        limits: codec.Limits,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.machine = Machine(setup, self._loop.time())
+        self.worker, self.limits, self.metrics = worker, limits, metrics
+        self.changed = asyncio.Event()
+        #: Fails with whatever broke this node, if it is our own fault.
+        self.crashed: asyncio.Future[None] = self._loop.create_future()
+        self._enrol, self._keep, self._audit = enrol, keep, audit
+        self._events: deque[ev.Event] = deque()
+        self._handling = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="rows")
+        self._told: dict[str, str] = {}
+
+    # -- events in -------------------------------------------------------------------------------------
+
+    def tell(self, event: ev.Event) -> None:
+        """Let the machine handle an event, and whatever follows from it."""
+        self._events.append(event)
+        if self._handling:
+            return  # an effect of an earlier event: its turn will come
+        self._handling = True
+        try:
+            while self._events:
+                self._carry_out(self.machine.handle(self._events.popleft(), self._loop.time()))
+        except Exception as error:  # our own fault: nothing can be trusted any more
+            if not self.crashed.done():
+                self.crashed.set_exception(error)
+            self._events.clear()
+        finally:
+            self._handling = False
+        self._set_timer()
+        self.changed.set()
+
+    def connected(self, peer: str) -> None:
+        """A stream is up."""
+        self.tell(ev.Connected(peer))
+
+    def lost(self, peer: str, reason: str) -> None:
+        """A stream is gone."""
+        self.tell(ev.Lost(peer, reason))
+
+    def received(self, peer: str, data: bytes) -> None:
+        """Foreign bytes: from here on they are a message, or the peer's fault."""
+        try:
+            message = codec.decode(data, self.limits)
+        except PeerFault as fault:
+            self._drop(ev.Drop(peer, f"{peer} {fault}", fault=True))
+            return
+        self.tell(ev.Received(peer, message))
+
+    def refused(self, stranger: str, reason: str) -> None:
+        """Somebody who may not talk to us tried."""
+        self.metrics.refused.inc()
+        self._warn(stranger, reason)
+
+    # -- effects out -----------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: list[ev.Effect]) -> None:
+        message: Message | None = None
+        peers: list[str] = []
+        for effect in effects:
+            if isinstance(effect, ev.Send):
+                if effect.message is not message and message is not None:
+                    self._send(message, peers)
+                    peers = []
+                message = effect.message
+                peers.append(effect.peer)
+                continue
+            if message is not None:
+                self._send(message, peers)
+                message, peers = None, []
+            match effect:
+                case ev.Compute():
+                    self._compute(effect)
+                case ev.Report(text):
+                    log.info(text, extra={"fit": self.machine.fit, "phase": self.machine.phase.value})
+                case ev.Drop():
+                    self._drop(effect)
+                case ev.Enrol(fit):
+                    seal = self._enrol(fit)
+                    self._events.append(
+                        ev.Declined(fit, seal) if isinstance(seal, str) else ev.Enrolled(seal)
+                    )
+                case ev.Keep(number, fit, members):
+                    self._keep(number, fit, members)
+        if message is not None:
+            self._send(message, peers)
+
+    def _send(self, message: Message, peers: list[str]) -> None:
+        """Encode once for all, note it, send it."""
+        data = codec.encode(message)
+        try:
+            self._audit.write(message, data, peers)
+        except AuditFailed as failure:
+            log.error(str(failure))
+            self._events.append(ev.Stopped(str(failure)))
+            return
+        for peer in peers:
+            self.streams.send(peer, data)
+
+    def _drop(self, effect: ev.Drop) -> None:
+        if effect.fault:
+            self.metrics.faults.labels(effect.peer).inc()
+        self._warn(effect.peer, effect.reason)
+        self.streams.drop(effect.peer, effect.reason)
+
+    def _warn(self, peer: str, reason: str) -> None:
+        """Say a thing once, not at every attempt."""
+        if self._told.get(peer) != reason:
+            if len(self._told) > 1_000:
+                self._told.clear()
+            self._told[peer] = reason
+            log.warning(reason, extra={"peer": peer})
+
+    def _compute(self, task: ev.Compute) -> None:
+        if self.worker.is_quick(task):
+            self._events.append(self.worker.compute(task))
+            self.metrics.note_round(self._loop.time())
+            return
+        self.metrics.note_round(self._loop.time() if isinstance(task.answer, Neighbours) else None)
+        future = self._loop.run_in_executor(self._pool, self.worker.compute, task)
+        future.add_done_callback(self._computed)
+
+    def _computed(self, future: asyncio.Future[ev.Computed | ev.Broken]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            if not self.crashed.done():
+                self.crashed.set_exception(error)
+            return
+        self.tell(future.result())
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def _set_timer(self) -> None:
+        """One timer; it looks again when it fires, so a deadline that moved back costs nothing."""
+        if self._timer is None:
+            deadline = self.machine.deadline()
+            if deadline != float("inf"):
+                self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self.machine.deadline() <= self._loop.time():
+            self.tell(ev.Ticked())
+        else:
+            self._set_timer()
+
+    def close(self) -> None:
+        """No more events."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._audit.close()

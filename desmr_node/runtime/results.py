@@ -1,0 +1,87 @@
+"""A finished fit as files: result.json for programs, coefficients.csv for people; the data's own units."""
+
+import csv
+import io
+import json
+import math
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from desmr_node.core.fit import MemberFit
+from desmr_node.core.spec import FitSpec
+from desmr_node.protocol.messages import Schema
+
+
+def document(
+    *,
+    network: str,
+    node: str,
+    number: int,
+    members: tuple[str, ...],
+    fit: MemberFit,
+    schema: Schema,
+    spec: FitSpec,
+    seed: int,
+) -> dict[str, Any]:
+    """Everything there is to say about a fit. Doubles print so that reading them gives the same bits."""
+    return {
+        "network": network,
+        "node": node,
+        "fit": number,
+        "members": list(members),
+        "converged": fit.converged,
+        "message": fit.message,
+        "response": schema.response,
+        "lambda": fit.lambda_,
+        "intercept": fit.intercept,
+        "coefficients": dict(zip(schema.features, map(float, fit.coef), strict=True)),
+        "support": [name for name, kept in zip(schema.features, fit.support, strict=True) if kept],
+        "rows": fit.total_rows,
+        "objective": fit.objective,
+        "pilot_objective": fit.pilot_objective,
+        "holdout": None if fit.errors is None else asdict(fit.errors),
+        "rounds": fit.rounds,
+        "admm_rounds": fit.admm_rounds,
+        "history": [{k: _plain(v) for k, v in asdict(line).items()} for line in fit.history],
+        "settings": {**spec.model_dump(), "seed": seed},
+    }
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write(folder: Path, result: dict[str, Any]) -> None:
+    """Write both files, each complete or not at all."""
+    _replace(folder / "result.json", json.dumps(result, indent=1) + "\n")
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["feature", "coefficient", "selected"])
+    writer.writerow(["(intercept)", repr(result["intercept"]), ""])
+    support = set(result["support"])
+    for name, value in result["coefficients"].items():
+        writer.writerow([name, repr(value), "yes" if name in support else "no"])
+    _replace(folder / "coefficients.csv", table.getvalue())
+
+
+def _replace(path: Path, text: str) -> None:
+    """Whoever reads the path sees the old content or the new, never half of it."""
+    draft = path.with_name(path.name + ".new")
+    try:
+        with open(draft, "w", encoding="utf-8", opener=_private) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
