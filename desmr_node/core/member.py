@@ -142,8 +142,9 @@ class Member:
             self.kept_B = np.repeat(self.settled[:, None], shape[1], axis=1)
             self.kept_duals = {k: np.zeros(shape) for k in self.neighbours}
         else:
-            self.kept_B = self.kept_B[:, plan.carry]
-            self.kept_duals = {k: u[:, plan.carry] for k, u in self.kept_duals.items()}
+            # Contiguous again: sums over an array's axis may round differently in another memory order.
+            self.kept_B = np.ascontiguousarray(self.kept_B[:, plan.carry])
+            self.kept_duals = {k: np.ascontiguousarray(u[:, plan.carry]) for k, u in self.kept_duals.items()}
         if self.spec.loss == "median":
             self.linear = surrogate.linear_term(self.rows.blocks(), self.settled, self.weight, self._pseudo())
         levels, weights = plan.levels(self.spec), self.ground.scaling.penalised
