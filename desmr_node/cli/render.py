@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
+
+    from desmr_node.transport.wire import admin_pb2 as pb
 
 #: Columns where the output is no terminal and COLUMNS is not set.
 _WIDTH = 120
@@ -159,3 +161,127 @@ def coefficients_csv(result: Mapping[str, Any]) -> str:
     for name, value in result["coefficients"].items():
         writer.writerow([name, repr(value), "yes" if name in support else "no"])
     return text.getvalue()
+
+
+# --- a running node -------------------------------------------------------------------------------------
+
+#: Phases that say it all; in the others the stage does.
+_PHASES = {
+    "idle": "idle: no fit has been started",
+    "meeting": "waiting until all neighbours are ready",
+    "gathering": "learning who takes part",
+    "done": "done",
+    "failed": "failed",
+}
+_STAGES = {
+    "rounds": "exchanging coefficients",
+    "scoring": "choosing lambda",
+    "scaling": "agreeing on scales",
+    "pilot": "fitting its own rows first",
+    "closing": "closing the outer round",
+    "evaluation": "judging the predictions",
+}
+#: Outer rounds shown of a long fit.
+_LAST_ROUNDS = 8
+
+
+def doing(status: "pb.Status") -> str:
+    """What the node is about, in a few words."""
+    told = _PHASES.get(status.phase) or _STAGES.get(status.stage) or status.stage or status.phase
+    if status.phase in ("done", "failed") and status.message:
+        told += f": {status.message}"
+    return plain(told)
+
+
+def round_line(line: "pb.OuterRound") -> str:
+    """An outer round as one line of text."""
+    return (
+        f"outer round {line.outer}: lambda {number(getattr(line, 'lambda'), 3)}, "
+        f"objective {number(line.objective, 6)}, {line.nonzeros} variables, moved {number(line.moved, 2)}, "
+        f"spread {number(line.spread, 2)}{'' if line.accepted else ', rejected'}"
+    )
+
+
+def peer_line(peer: "pb.Peer") -> str:
+    """A neighbour's state as one line of text."""
+    return plain(f"{peer.node}: {peer.state}{f' ({peer.reason})' if peer.reason else ''}")
+
+
+def status_view(status: "pb.Status", *, bars: bool = False) -> "RenderableType":
+    """A node's status for people; with ``bars``, progress as a watcher likes it."""
+    from rich.console import Group
+    from rich.text import Text
+
+    fit = f"fit {status.fit}" if status.fit else "no fit yet"
+    if status.members:
+        fit += f" of {status.members} {'node' if status.members == 1 else 'nodes'}"
+    parts: list[RenderableType] = [
+        Text(plain(f"{status.node} in network {status.network}"), style="bold"),
+        Text(
+            f"{fit}; {status.elapsed_seconds:.1f} s; {status.round_milliseconds:.1f} ms a round; "
+            f"{size(status.memory_bytes)} of memory; desmr-node {plain(status.version)}",
+            style="dim",
+        ),
+        Text(doing(status), style={"failed": "bold red", "done": "green"}.get(status.phase, "")),
+    ]
+    if status.waiting_for:
+        parts.append(Text(plain("waiting for " + ", ".join(status.waiting_for)), style="yellow"))
+    if status.phase not in _PHASES:
+        parts += [Text(""), _progress(status, bars)]
+    if status.history:
+        parts += [Text(""), _rounds(status)]
+    if status.peers:
+        parts += [Text(""), _peers(status)]
+    return Group(*parts)
+
+
+def _progress(status: "pb.Status", bars: bool) -> "RenderableType":
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    rows = [("outer round", status.outer, status.outer_limit)]
+    if status.inner:
+        rows.append(("inner round", status.inner, status.inner_limit))
+    made = Table.grid(padding=(0, 2))
+    for title, done, limit in rows:
+        count = f"{done} of at most {limit}" if title == "outer round" else f"{done} of {limit}"
+        bar = [ProgressBar(total=max(limit, 1), completed=done, width=40)] if bars else []
+        made.add_row(title, *bar, count)
+    return made
+
+
+def _rounds(status: "pb.Status") -> "Table":
+    left_out = len(status.history) - _LAST_ROUNDS
+    return table(
+        {
+            "outer" if left_out <= 0 else f"outer (last {_LAST_ROUNDS})": "right",
+            "lambda": "right",
+            "objective": "right",
+            "variables": "right",
+            "moved (s.e.)": "right",
+            "spread (s.e.)": "right",
+            "": "left",
+        },
+        [
+            [
+                str(line.outer),
+                number(getattr(line, "lambda")),
+                number(line.objective, 6),
+                str(line.nonzeros),
+                number(line.moved, 3),
+                number(line.spread, 3),
+                "" if line.accepted else "rejected",
+            ]
+            for line in status.history[-_LAST_ROUNDS:]
+        ],
+    )
+
+
+def _peers(status: "pb.Status") -> "Table":
+    return table(
+        {"neighbour": "left", "state": "left", "sent": "right", "received": "right", "why": "left"},
+        [
+            [peer.node, peer.state, size(peer.bytes_sent), size(peer.bytes_received), peer.reason]
+            for peer in status.peers
+        ],
+    )
