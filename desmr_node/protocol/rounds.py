@@ -1,4 +1,4 @@
-"""A node's inbox: neighbours' coefficient vectors by round, bounded by how far ahead a neighbour can honestly be.
+"""A node's inbox: neighbours' vectors by round, bounded by how far ahead a neighbour can honestly be.
 
 In lock-step a neighbour that has our vector of round t can be at most at t + 1; with `max_lag` it may go that
 many rounds further without hearing from us. It may have opened the next outer round while we still add up the
@@ -23,8 +23,9 @@ class Rounds:
         self._received: dict[str, dict[int, Matrix]] = {k: {} for k in neighbours}
         self._early: dict[str, Matrix] = {}
         self._matched = dict.fromkeys(neighbours, -1)
-        #: What a neighbour may still lack: it is at most `max_lag` + 1 rounds behind.
-        self.retained: deque[Vector] = deque(maxlen=max_lag + 2)
+        #: What a neighbour may still lack: it is at most `max_lag` + 1 rounds behind, and of the rounds
+        #: before its own it may lack `max_lag` more.
+        self.retained: deque[Vector] = deque(maxlen=2 * max_lag + 2)
 
     def advance(self, vector: Vector) -> None:
         """Our own vector of the next round is ready."""
@@ -69,7 +70,14 @@ class Rounds:
     def lacking(self, drain: bool = False) -> list[str]:
         """Neighbours without whose vectors we cannot take the next step (or close the round)."""
         needed = self.inner if drain else max(self.inner - self.max_lag, 0)
-        return [k for k in self.neighbours if max(self._received[k], default=self._matched[k]) < needed]
+        return [k for k in self.neighbours if self._reach(k) < needed]
+
+    def _reach(self, peer: str) -> int:
+        """The last round up to which all the peer's vectors are in: a gap would leave a pair unmatched."""
+        reach = self._matched[peer]
+        while reach + 1 in self._received[peer]:
+            reach += 1
+        return reach
 
     def misshapen(self) -> list[str]:
         """Neighbours whose early first vector has not the shape that the round turned out to have."""
@@ -77,7 +85,10 @@ class Rounds:
         return [k for k, B in self._received.items() if any(b.shape != shape for b in B.values())]
 
     def neighbours_now(self) -> Neighbours:
-        """The newest vector of each neighbour, and the pairs that can now be matched, oldest first."""
+        """The newest vector of each neighbour up to our own round, and the pairs that can now be matched.
+
+        A neighbour may be ahead of us while we wait for another: its next vector is for our next round.
+        """
         newest, matched = {}, {}
         for peer, index in self.neighbours.items():
             received = self._received[peer]
@@ -86,7 +97,7 @@ class Rounds:
                 self._matched[peer] += 1
                 t = self._matched[peer]
                 pairs.append((self._own[t], received[t]))
-            newest[index] = received[max(received)]
+            newest[index] = received[max(t for t in received if t <= self.inner)]
             matched[index] = pairs
             # The newest matched vector stays: with a lag it may have to serve again.
             for t in [t for t in received if t < self._matched[peer]]:
