@@ -84,7 +84,7 @@ class Ticked:
 
 Event = Called | Enrolled | Declined | Connected | Lost | Received | Computed | Broken | Stopped | Ticked
 
-# -- effects: to be carried out in the order given ---------------------------------------------------------------
+# -- effects: to be carried out in the order given -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

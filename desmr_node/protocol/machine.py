@@ -13,14 +13,17 @@ Phases, and what moves a node from one to the next:
     DONE        the fit is over                     -- Called -->                         MEETING
     FAILED      the fit is off, `reason` says why   -- Called -->                         MEETING
 
-An idle, done or failed node that hears of a new fit enrols in it and goes straight to GATHERING. In every phase
-of a fit a Stopped, an Abort from a neighbour, a broken worker or a neighbour away for longer than `patience`
-leads to FAILED, and all neighbours are told. A node moves as soon as its own neighbours allow; only sums wait
-for everybody. The statistics are the worker's: the machine carries its requests and knows nothing of them.
+A node that hears of a newer fit joins it: at rest it goes to MEETING, as if called; while it still gathers
+for an older one it changes over; later it waits until the present fit is over. In every phase of a fit a
+Stopped, an Abort from a neighbour, a broken worker, a neighbour that refuses us or is away for longer than
+`patience` leads to FAILED, and all neighbours are told. A node moves as soon as its neighbours allow; only
+sums wait for everybody. What a slower neighbour may lack of a finished fit is kept until the next one begins,
+and that begins when no neighbour needs it any more. The statistics are the worker's: the machine carries its
+requests and knows nothing of them.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 from desmr_node.core.contributions import Contribution
@@ -37,7 +40,7 @@ from desmr_node.protocol.messages import (
     Flood,
     Hello,
     Introduction,
-    Part,
+    Message,
     Record,
     Reject,
     Schema,
@@ -63,26 +66,28 @@ class Phase(Enum):
 
 RESTING = frozenset({Phase.IDLE, Phase.DONE, Phase.FAILED})
 IN_A_FIT = frozenset({Phase.GATHERING, Phase.COMPUTING, Phase.SUMMING, Phase.EXCHANGING})
-_WAITING = IN_A_FIT - {Phase.COMPUTING}
+_BUSY = frozenset({Phase.COMPUTING})
+_WAITING = IN_A_FIT - _BUSY
+_ENROLLING = frozenset({Phase.MEETING, Phase.GATHERING})
 
 #: What each event means in each phase. A pair that is not here is a bug of ours, and raises.
 TABLE: dict[type[Event], dict[frozenset[Phase], str]] = {
     ev.Called: {RESTING: "_meet", IN_A_FIT | {Phase.MEETING}: "_ignore"},
-    ev.Enrolled: {RESTING | {Phase.MEETING}: "_gather", IN_A_FIT: "_ignore"},
-    ev.Declined: {RESTING | {Phase.MEETING}: "_decline", IN_A_FIT: "_ignore"},
+    ev.Enrolled: {_ENROLLING: "_gather", frozenset(Phase) - _ENROLLING: "_ignore"},
+    ev.Declined: {_ENROLLING: "_decline", frozenset(Phase) - _ENROLLING: "_ignore"},
     ev.Connected: {frozenset(Phase): "_greet"},
     ev.Lost: {frozenset(Phase): "_lose"},
     ev.Received: {frozenset(Phase): "_receive"},
-    ev.Computed: {frozenset({Phase.COMPUTING}): "_go_on", RESTING | {Phase.MEETING} | _WAITING: "_ignore"},
-    ev.Broken: {frozenset({Phase.COMPUTING}): "_break", RESTING | {Phase.MEETING} | _WAITING: "_ignore"},
+    ev.Computed: {_BUSY: "_go_on", frozenset(Phase) - _BUSY: "_ignore"},
+    ev.Broken: {_BUSY: "_break", frozenset(Phase) - _BUSY: "_ignore"},
     ev.Stopped: {IN_A_FIT | {Phase.MEETING}: "_stop", RESTING: "_ignore"},
     ev.Ticked: {frozenset(Phase): "_tick"},
 }
 
 #: Silence after which a node asks its neighbours to repeat themselves, in seconds; doubles each time.
 ASK_AFTER, ASK_AT_MOST = 2.0, 30.0
-#: Words of records in one message; a larger record travels alone.
-_BUNDLE_WORDS = 1 << 18
+#: Bytes of records in one message; a larger record travels alone.
+_BUNDLE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,29 +106,41 @@ class Setup:
 
 @dataclass(slots=True)
 class Peer:
-    """A neighbour as this node sees it: away, connected (nothing said yet), up, or refused."""
+    """A neighbour as this node sees it: away, connected (nothing said yet), up, or refused.
+
+    ``since`` says how long it has been of no use: a peer that comes back only to break the protocol again
+    was never back.
+    """
 
     state: str = "away"
+    faulty: bool = False
     since: float = 0.0
     reason: str = "not connected yet"
     incarnation: int | None = None
-    standing: Standing = Standing()
+    standing: Standing = field(default_factory=Standing)
 
 
 class Machine:
     """One node. `handle` is the only way in; everything else is to be read."""
+
+    _seal: Seal
 
     def __init__(self, setup: Setup, now: float) -> None:
         self.setup = setup
         self.phase = Phase.IDLE
         self.reason = ""
         self.fit = 0
-        self.began = now
+        self.began = self.ended = now
         self.peers = {k: Peer(since=now) for k in sorted(setup.neighbours)}
         self.roster: sums.Roster | None = None
         self.rounds = Rounds({}, 0)
+        self.members: tuple[str, ...] = ()
         self.flood: sums.Flood | None = None
         self._previous: sums.Flood | None = None
+        #: The last fit, if it was finished: of it we still hold what a neighbour may lack.
+        self._finished = 0
+        #: What the members of the last fit that failed were told.
+        self._aborted: Abort | None = None
         self._early: dict[tuple[str, str], Record] = {}
         self._called = 0
         self._enrolling = 0
@@ -175,19 +192,16 @@ class Machine:
         return Hello(setup.network, setup.node, setup.incarnation, setup.schema, setup.settings, standing)
 
     def _greet(self, event: ev.Connected) -> None:
-        peer = self.peers[event.peer]
-        if peer.state == "up":  # a new stream in place of one whose end has not been noticed yet
-            peer.since = self._now
-        peer.state, peer.reason = "connected", "has not said hello yet"
+        # It may be a new stream in place of one whose end has not been noticed yet.
+        self._set_apart(event.peer, "connected", "has not said hello yet")
         self._send(event.peer, self.hello())
 
     def _lose(self, event: ev.Lost) -> None:
         peer = self.peers[event.peer]
         if peer.state == "up":
-            peer.since = self._now
             self._report(f"{event.peer} is gone: {event.reason}")
         if peer.state != "refused":
-            peer.state, peer.reason = "away", event.reason
+            self._set_apart(event.peer, "away", event.reason)
         for flood in (self.flood, self._previous):
             if flood:
                 flood.forget(event.peer)
@@ -213,9 +227,20 @@ class Machine:
                 case Done():
                     self._on_done(name, message)
         except PeerFault as fault:
-            self.peers[name].state, self.peers[name].reason = "away", f"{name} {fault}"
-            self.peers[name].since = self._now
-            self._effects.append(ev.Drop(name, f"{name} {fault}", fault=True))
+            self._blame(name, fault)
+
+    def _blame(self, name: str, fault: PeerFault) -> None:
+        """A peer's fault costs it its edge."""
+        self._set_apart(name, "away", f"{name} {fault}")
+        self.peers[name].faulty = True
+        self._effects.append(ev.Drop(name, f"{name} {fault}", fault=True))
+
+    def _set_apart(self, name: str, state: str, reason: str) -> None:
+        """For whatever reason, the peer is of no use from now on (if it was until now)."""
+        peer = self.peers[name]
+        if peer.state == "up" and not peer.faulty:
+            peer.since = self._now
+        peer.state, peer.reason = state, reason
 
     def _on_hello(self, name: str, hello: Hello) -> None:
         peer = self.peers[name]
@@ -227,11 +252,13 @@ class Machine:
             return
         restarted = peer.incarnation is not None and peer.incarnation != hello.incarnation
         newly = peer.state != "up"
-        peer.incarnation, peer.standing = hello.incarnation, hello.standing
-        peer.state, peer.reason, peer.since = "up", "", self._now
+        if restarted:
+            peer.standing = Standing()
+        peer.incarnation, peer.state, peer.reason = hello.incarnation, "up", ""
+        self._note(name, hello.standing)
         if newly:
             self._report(f"{name} is up")
-        if restarted and self.phase in IN_A_FIT and self.flood and name in self.flood.records:
+        if restarted and self._counts_on(name):
             raise FitFailure(
                 f"{name} was restarted in the middle of the fit and has lost its place: start again"
             )
@@ -240,36 +267,51 @@ class Machine:
             self._hear_of(hello.standing.fit)
         self._try_enrol()
 
-    def _refuse(self, name: str, reason: str) -> None:
+    def _note(self, name: str, standing: Standing) -> None:
+        """Where a peer stands now, unless we know of a later standing: messages may overtake each other."""
         peer = self.peers[name]
-        if peer.state != "refused":
-            peer.since = self._now
-        peer.state, peer.reason = "refused", reason
+        peer.standing = max(peer.standing, standing, key=Standing.progress)
+
+    def _counts_on(self, name: str) -> bool:
+        """Whether the peer has taken up a part in the present fit that only the same process can play."""
+        if self.phase not in IN_A_FIT or self.flood is None:
+            return False
+        return self.roster is not None or name in self.flood.records
+
+    def _refuse(self, name: str, reason: str) -> None:
+        if self.peers[name].state == "refused":
+            return  # each end tells the other what it has found: once is enough
+        self._set_apart(name, "refused", reason)
         self._effects.append(ev.Drop(name, reason, fault=False))
-        if self.phase is Phase.MEETING:
+        if self.phase not in RESTING:
             raise FitFailure(reason)
+
+    def _serves(self, fit: int) -> bool:
+        """Whether we hold what a member of this fit may ask for."""
+        return fit > 0 and fit == (self.fit if self.phase in IN_A_FIT else self._finished)
 
     def _repeat(self, name: str) -> None:
         """Everything a neighbour may lack after its stream broke; what it has, it ignores."""
-        if self.phase in IN_A_FIT or self.phase is Phase.DONE:
+        standing = self.peers[name].standing
+        if self.phase in IN_A_FIT or self._finished:
             for flood in (self._previous, self.flood):
                 if flood:
                     flood.forget(name)
                     self._send_records(name, flood.number, flood.news_for(name))
             for vector in self.rounds.retained:
                 self._send(name, vector)
-        if self.phase is Phase.DONE:
-            self._send(name, Done(self.fit))
-        if self.phase is Phase.FAILED and self.peers[name].standing.fit == self.fit:
-            self._send(name, Abort(self.fit, self.setup.node, self.reason))
+        if self._finished:
+            self._send(name, Done(self._finished))
+        if standing.active and standing.fit <= self.fit and not self._serves(standing.fit):
+            self._call_off(name, standing.fit)
 
     # -- beginning and ending --------------------------------------------------------------------------
 
-    def _meet(self, event: ev.Called) -> None:
+    def _meet(self, event: ev.Called | None = None) -> None:
         self.phase, self.reason, self.began = Phase.MEETING, "", self._now
         refused = [p.reason for p in self.peers.values() if p.state == "refused"]
         if refused:
-            raise FitFailure("; ".join(refused))
+            self._fail("; ".join(refused))
         self._try_enrol()
 
     def _ready(self, peer: Peer) -> bool:
@@ -285,7 +327,11 @@ class Machine:
         """A neighbour is in a newer fit: join it, now or when the present one is over."""
         self._called = max(self._called, fit)
         if self.phase in RESTING:
+            self._meet()
+        elif self.phase is Phase.GATHERING:  # nothing has been computed yet: the larger number wins
             self._enrol(self._called)
+        else:
+            self._try_enrol()
 
     def _enrol(self, fit: int) -> None:
         if self._enrolling != fit:
@@ -293,7 +339,9 @@ class Machine:
             self._effects.append(ev.Enrol(fit))
 
     def _decline(self, event: ev.Declined) -> None:
-        self.fit, self._enrolling = event.fit, 0
+        if event.fit != self._enrolling:
+            return
+        self.fit, self._finished = event.fit, 0
         self.phase, self.began = Phase.GATHERING, self._now  # part of the fit for long enough to call it off
         self._fail(event.reason)
 
@@ -303,17 +351,18 @@ class Machine:
             return
         self.phase, self.reason, self.began = Phase.GATHERING, "", self._now
         self.fit, self._enrolling, self._seal = seal.fit, 0, seal
+        self._finished, self._aborted = 0, None
         self._previous, self._early = None, {}
-        self.roster, self.rounds = None, Rounds({}, 0)
-        self.members: tuple[str, ...] = ()
+        self.roster, self.rounds, self.members = None, Rounds({}, 0), ()
+        for peer in self.peers.values():
+            peer.faulty = False
         own = seal.introduce(tuple(self.peers))
         self.flood = sums.Flood(0, own, self.peers, None)
         self._report(f"fit {self.fit} begins")
         self._progress()
         self._spread()
-        for name, peer in self.peers.items():
-            if peer.state == "up":  # it may have introduced itself before we were ready to listen
-                self._send(name, Ask(self.fit, 0, (), False))
+        for name in self.peers:  # it may have introduced itself before we were ready to listen
+            self._send(name, Ask(self.fit, 0, (), False))
         self._close_if_complete()
 
     def _stop(self, event: ev.Stopped) -> None:
@@ -325,72 +374,86 @@ class Machine:
 
     def _fail(self, reason: str, origin: str | None = None, told_by: str | None = None) -> None:
         """End the fit here, and tell everybody who has not told us."""
-        off = self.fit if self.phase in IN_A_FIT else self._called
+        if self.phase in IN_A_FIT:
+            off = self.fit
+        else:  # meeting: what it would have been, if that is known
+            off = max(self._called, self._enrolling)
+            off = off if off > self.fit else 0
         origin = origin or self.setup.node
-        self.phase, self.reason = Phase.FAILED, reason if origin == self.setup.node else f"{origin}: {reason}"
+        self.phase, self.ended = Phase.FAILED, self._now
+        self.reason = reason if origin == self.setup.node else f"{origin}: {reason}"
         self._enrolling = 0
         self._report(f"fit failed: {self.reason}")
         if off:
-            self.fit = max(self.fit, off)
-            for name, peer in self.peers.items():
-                if peer.state == "up" and name != told_by:
-                    self._send(name, Abort(off, origin, reason))
+            self.fit, self._aborted = off, Abort(off, origin, reason)
+            for name in self.peers:
+                if name != told_by:
+                    self._call_off(name, off)
         if self._called > self.fit:
-            self._enrol(self._called)
+            self._meet()
+
+    def _call_off(self, name: str, fit: int) -> None:
+        """Tell a neighbour that a fit is off; it will leave it, and need not answer."""
+        aborted = self._aborted
+        if aborted is None or aborted.fit != fit:
+            aborted = Abort(fit, self.setup.node, f"fit {fit} is over")
+        self._send(name, aborted)
+        if self.peers[name].state == "up":
+            self._note(name, Standing(fit))
 
     def _on_abort(self, name: str, abort: Abort) -> None:
-        peer = self.peers[name]
-        if abort.fit >= peer.standing.fit:
-            peer.standing = Standing(abort.fit)
+        self._note(name, Standing(abort.fit))
         if self.phase in IN_A_FIT and abort.fit == self.fit:
             self._fail(abort.reason, abort.origin, told_by=name)
-        elif self.phase is Phase.MEETING and abort.fit > self.fit:
-            self._called = max(self._called, abort.fit)
+        elif self.phase is Phase.MEETING and abort.fit > self.fit and abort.fit >= self._called:
+            self._called = abort.fit
             self._fail(abort.reason, abort.origin, told_by=name)
         else:
             self._try_enrol()
 
     def _on_done(self, name: str, done: Done) -> None:
-        if done.fit >= self.peers[name].standing.fit:
-            self.peers[name].standing = Standing(done.fit)
+        self._note(name, Standing(done.fit))
         self._try_enrol()
 
     # -- sums ------------------------------------------------------------------------------------------
 
     def _on_flood(self, name: str, message: Flood) -> None:
-        if message.fit < self.fit or (message.fit == self.fit and self.phase is Phase.FAILED):
-            if message.number == 0:
-                why = self.reason if message.fit == self.fit else f"fit {message.fit} is over"
-                self._send(name, Abort(message.fit, self.setup.node, why))
-            return
-        peer = self.peers[name]
-        peer.standing = replace(peer.standing, fit=message.fit, active=True)
+        self._note(name, Standing(message.fit, active=True))
         if message.fit > self.fit:
             self._hear_of(message.fit)
-            return
-        if self.phase not in IN_A_FIT or self.flood is None:
-            return
-        if message.number == self.flood.number + 1:
-            for record in message.records:
-                self._early[name, record.origin] = record
-            if len(self._early) > len(self.peers) * sums.MOST_MEMBERS:
-                raise PeerFault("floods records beyond any number of members")
-        elif message.number > self.flood.number:
+        elif self.phase in IN_A_FIT and message.fit == self.fit:
+            self._on_records(name, message)
+        elif self.phase not in IN_A_FIT and message.number == 0 and not self._serves(message.fit):
+            self._call_off(name, message.fit)
+
+    def _on_records(self, name: str, message: Flood) -> None:
+        assert self.flood is not None
+        if message.number > self.flood.number + 1:
             raise PeerFault(f"sent records of sum {message.number} while we are at {self.flood.number}")
-        elif message.number == self.flood.number:
+        if message.number == self.flood.number:
             self._take_in(name, message.records)
             self._spread()
             self._close_if_complete()
+        elif message.number > self.flood.number and self.roster is not None:
+            # It may well be a sum ahead, but not before it has passed on all introductions.
+            for record in message.records:
+                if record.origin not in self.roster.index:
+                    raise PeerFault(f"sent a record of {record.origin!r}, which is no member of this fit")
+                self._early[name, record.origin] = record
 
     def _take_in(self, name: str, records: Iterable[Record]) -> None:
+        """Check and keep what is new. If some of it is bad, what came before stays good."""
         assert self.flood is not None
-        for record in self.flood.receive(name, records):
-            if isinstance(record, Introduction):
-                self._seal.admit(record)
-            else:
-                self._seal.check(self.flood.number, record)
-            self.flood.keep(record)
-            self._progress()
+        try:
+            for record in self.flood.receive(name, records):
+                if isinstance(record, Introduction):
+                    self._seal.admit(record)
+                else:
+                    self._seal.check(self.flood.number, record)
+                self.flood.keep(record)
+                self._progress()
+        except PeerFault as fault:
+            self._blame(name, fault)
 
     def _spread(self) -> None:
         """Give every neighbour what it is not known to hold."""
@@ -400,17 +463,17 @@ class Machine:
                 self._send_records(name, self.flood.number, self.flood.news_for(name))
 
     def _send_records(self, name: str, number: int, records: Iterable[Record]) -> None:
+        fit = self._finished or self.fit
         bundle: list[Record] = []
         size = 0
         for record in records:
-            words = len(record.words) if isinstance(record, Part) else 0
-            if bundle and size + words > _BUNDLE_WORDS:
-                self._send(name, Flood(self.fit, number, tuple(bundle)))
+            if bundle and size + record.size() > _BUNDLE:
+                self._send(name, Flood(fit, number, tuple(bundle)))
                 bundle, size = [], 0
             bundle.append(record)
-            size += words
+            size += record.size()
         if bundle:
-            self._send(name, Flood(self.fit, number, tuple(bundle)))
+            self._send(name, Flood(fit, number, tuple(bundle)))
 
     def _close_if_complete(self) -> None:
         if self.flood is None or self.phase not in (Phase.GATHERING, Phase.SUMMING) or self.flood.missing():
@@ -447,9 +510,8 @@ class Machine:
                 self._request, self.phase = request, Phase.EXCHANGING
                 vector = Vector(self.fit, request.outer, request.inner, request.B)
                 self.rounds.advance(vector)
-                for name, peer in self.peers.items():
-                    if peer.state == "up":
-                        self._send(name, vector)
+                for name in self.peers:
+                    self._send(name, vector)
                 for name in self.rounds.misshapen():
                     raise FitFailure(f"{name} runs another fit: its coefficients have another shape")
                 self._step_if_possible()
@@ -457,14 +519,14 @@ class Machine:
                 self._request, self.phase = request, Phase.EXCHANGING
                 self._step_if_possible()
             case Finished(fit):
-                self.phase, self.reason = Phase.DONE, fit.message
+                self.phase, self.reason, self.ended = Phase.DONE, fit.message, self._now
+                self._finished = self.fit
                 self._effects.append(ev.Keep(self.fit, fit, self.members))
                 self._report(f"fit {self.fit} is done: {fit.message}")
-                for name, peer in self.peers.items():
-                    if peer.state == "up":
-                        self._send(name, Done(self.fit))
+                for name in self.peers:
+                    self._send(name, Done(self.fit))
                 if self._called > self.fit:
-                    self._enrol(self._called)
+                    self._meet()
 
     def _open_sum(self, request: Sum) -> None:
         assert self.flood is not None
@@ -474,10 +536,7 @@ class Machine:
         self.flood = sums.Flood(number, own, self.peers, self.roster)
         early, self._early = self._early, {}
         for (name, _), record in early.items():
-            try:
-                self._take_in(name, [record])
-            except PeerFault as fault:
-                self._effects.append(ev.Drop(name, f"{name} {fault}", fault=True))
+            self._take_in(name, [record])
         self._spread()
         self._close_if_complete()
 
@@ -498,7 +557,7 @@ class Machine:
             return
         patience = self.setup.patience
         for name, peer in self.peers.items():
-            if peer.state != "up" and self._now - self._away_since(peer) >= patience:
+            if peer.state != "up" and self._now >= self._away_since(peer) + patience:
                 raise FitFailure(f"{name} has been away for {patience:.0f} s ({peer.reason})")
         if self.phase in _WAITING and self._now >= self._ask_at:
             self._ask_wait = min(2.0 * self._ask_wait, ASK_AT_MOST)
@@ -514,10 +573,12 @@ class Machine:
         return max(peer.since, self.began)
 
     def _on_ask(self, name: str, ask: Ask) -> None:
-        if ask.fit != self.fit or self.phase in (Phase.IDLE, Phase.MEETING):
+        if ask.fit > self.fit:
+            self._note(name, Standing(ask.fit, active=True))
+            self._hear_of(ask.fit)
             return
-        if self.phase is Phase.FAILED:
-            self._send(name, Abort(self.fit, self.setup.node, self.reason))
+        if not self._serves(ask.fit):
+            self._call_off(name, ask.fit)
             return
         for flood in (self._previous, self.flood):
             if flood and flood.number == ask.number:
@@ -534,9 +595,10 @@ class Machine:
     def _ignore(self, event: Event) -> None:
         """Nothing to do in this phase."""
 
-    def _send(self, name: str, message: object) -> None:
-        if self.peers[name].state in ("up", "connected") or isinstance(message, Reject):
-            self._effects.append(ev.Send(name, message))  # type: ignore[arg-type]
+    def _send(self, name: str, message: Message) -> None:
+        """To a peer that is up; before that, nobody is told anything but who we are."""
+        if self.peers[name].state == "up" or isinstance(message, Hello | Reject):
+            self._effects.append(ev.Send(name, message))
 
     def _report(self, text: str) -> None:
         self._effects.append(ev.Report(text))

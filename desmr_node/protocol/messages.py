@@ -1,4 +1,4 @@
-"""What nodes say to each other, as values. `transport.codec` turns them into bytes and checks foreign bytes."""
+"""What nodes say to each other, as values; `transport.codec` makes bytes of them and checks foreign ones."""
 
 from dataclasses import dataclass, field
 
@@ -29,6 +29,10 @@ class Standing:
     active: bool = False
     outer: int = 0
     inner: int = 0
+
+    def progress(self) -> tuple[int, bool, int, int]:
+        """Orders the standings of one process in time: nobody enters a fit again that it has left."""
+        return self.fit, not self.active, self.outer, self.inner
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,11 @@ class Introduction:
         parts = [name.encode() for name in self.neighbours]
         return b"".join(len(p).to_bytes(4, "little") + p for p in (*parts, self.mask_key, self.certificate))
 
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        names = sum(len(name) + 2 for name in (self.origin, *self.neighbours))
+        return names + len(self.mask_key) + len(self.certificate) + len(self.signature)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
@@ -92,6 +101,10 @@ class Part:
     def content(self) -> bytes:
         """What the signature covers, besides the record's place."""
         return self.words.astype("<u8", copy=False).tobytes()
+
+    def size(self) -> int:
+        """About how many bytes it takes."""
+        return len(self.origin) + 8 * len(self.words) + len(self.signature)
 
 
 Record = Introduction | Part

@@ -65,10 +65,10 @@ class Sealed:
     def admit(self, introduction: Introduction) -> None:
         """The certificate is the origin's, the signature the certificate's."""
         origin = introduction.origin
-        verifier = self._verifiers.get(origin) or self.signer.verifier(origin, introduction.certificate)
+        verifier = self.signer.verifier(origin, introduction.certificate)
         if not verifier(self._place(0, origin, introduction.content()), introduction.signature):
             raise PeerFault(f"passed on an introduction of {origin} that {origin} did not sign")
-        self._verifiers[origin] = verifier
+        self._verifiers.setdefault(origin, verifier)
 
     def close(self, introductions: Mapping[str, Record]) -> None:
         """One shared secret with every other member."""
@@ -101,7 +101,7 @@ class Sealed:
 
 
 class Open:
-    """Neither masked nor signed: a simulated network inside one process. Masks cancel, so the bits are the same."""
+    """Neither masked nor signed, for a network inside one process. Masks cancel, so the bits are the same."""
 
     def __init__(self, node: str, fit: int) -> None:
         self.node, self.fit = node, fit

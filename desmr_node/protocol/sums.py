@@ -1,10 +1,11 @@
-"""Network sums: signed records flooded to closure, so that everybody holds the same set and adds it up alike."""
+"""Network sums: signed records flooded to closure, so that all hold the same set and add it up alike."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
 from desmr_node.core.graph import Graph
+from desmr_node.errors import ConfigError
 from desmr_node.protocol.faults import FitFailure, PeerFault
 from desmr_node.protocol.messages import Introduction, Part, Record, Words, same
 
@@ -22,7 +23,7 @@ class Flood:
         self._relayed = {k: None if roster is None else roster.relayed(own.origin, k) for k in self._at_peer}
 
     def receive(self, peer: str, records: Iterable[Record]) -> list[Record]:
-        """Note what the peer holds; the records that are new to us, which the caller must check before `keep`."""
+        """Note what the peer holds; return what is new to us, which the caller must check before `keep`."""
         fresh = []
         for record in records:
             if isinstance(record, Introduction) != (self.number == 0):
@@ -39,14 +40,15 @@ class Flood:
 
     def keep(self, record: Record) -> None:
         """A new record whose signature holds. Only its origin can make two of those: no relay is to blame."""
-        if record.origin in self.records:
+        known = self.records.get(record.origin)
+        if known is not None and not same(known, record):
             raise FitFailure(
                 f"{record.origin} signed two different records for sum {self.number}: it lies or is ill"
             )
-        self.records[record.origin] = record
+        self.records.setdefault(record.origin, record)
 
     def news_for(self, peer: str) -> tuple[Record, ...]:
-        """Records to pass on to the peer that it is not known to hold; from now on it is taken to hold them."""
+        """Records to pass on that the peer is not known to hold; from now on it is taken to hold them."""
         relayed, held = self._relayed[peer], self._at_peer[peer]
         news = [o for o in self.records if o not in held and (relayed is None or o in relayed)]
         held.update(news)
@@ -54,7 +56,7 @@ class Flood:
 
     def of(self, origins: Iterable[str]) -> tuple[Record, ...]:
         """The records of these members, as far as they are here."""
-        return tuple(self.records[origin] for origin in sorted(origins) if origin in self.records)
+        return tuple(self.records[origin] for origin in sorted(set(origins)) if origin in self.records)
 
     def forget(self, peer: str) -> None:
         """The stream to the peer broke: what it holds is unknown again."""
@@ -88,7 +90,13 @@ class Roster:
                         "add it to [[neighbours]] there, or remove it here"
                     )
         edges = [(self.index[a], self.index[b]) for a in self.names for b in links[a]]
-        self.graph = Graph.from_edges(len(self.names), edges)
+        try:
+            self.graph = Graph.from_edges(len(self.names), edges)
+        except ConfigError:  # honest floods run along edges: somebody was passed off as a member
+            raise FitFailure(
+                f"the members {', '.join(self.names)} are not connected by the neighbours they list: "
+                "somebody passes on introductions that do not belong here"
+            ) from None
 
     def relayed(self, here: str, peer: str) -> frozenset[str]:
         """Members whose records travel from `here` to the peer: a shortest-path tree from every origin.

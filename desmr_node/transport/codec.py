@@ -1,7 +1,8 @@
-"""Messages to bytes and back. Every check on foreign bytes is here: what `decode` returns can be trusted in form.
+"""Messages to bytes and back. Every check on foreign bytes is here: what `decode` returns is sound in form.
 
-Any bytes give a message or a `PeerFault`, never anything else. A coefficient matrix travels as packed doubles,
-either all of them or a bit map and the nonzero ones, whichever is shorter; both are lossless to the last bit.
+Any bytes give a message or a `PeerFault`, never anything else. A coefficient matrix travels as packed
+doubles, either all of them or a bit map and the nonzero ones, whichever is shorter; both are lossless to the
+last bit.
 """
 
 import re
@@ -11,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from desmr_node.core.agreement import FIRST_BINS
 from desmr_node.core.arrays import Matrix
 from desmr_node.protocol.faults import PeerFault
 from desmr_node.protocol.messages import (
@@ -39,6 +41,8 @@ _LONGEST_SIGNATURE, _LONGEST_CERTIFICATE, _LONGEST_MASK_KEY = 256, 16_384, 32
 _LARGEST_KEY = 2**31 - 1
 #: A hello is checked before the features it lists can be compared with ours.
 _MOST_FEATURES = 1_000_000
+#: For a candidate lambda, beside the votes: a histogram of residuals, losses and lengths.
+_REPORT_WORDS = 2 * FIRST_BINS.size + 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,10 @@ class Limits:
     def of(cls, features: int, lambdas: int) -> "Limits":
         """For a network with so many features and candidates at once."""
         order = features + 1
-        # The largest record: the Gram matrix (two words for each of its upper half) beside a few exact vectors.
-        words = order * (order + 1) + 4 * 45 * order + 64 * 2 * lambdas + order * lambdas + 100_000
-        return cls(order, lambdas, 2 * 8 * words + 64 * features + (1 << 20))
+        # The largest records: the Gram matrix (two words for each of its upper half) beside a few exact
+        # vectors, or votes and histograms for every candidate.
+        words = order * (order + 1) + 4 * 45 * order + (order + _REPORT_WORDS) * lambdas + 10_000
+        return cls(order, lambdas, 8 * words + 64 * features + (1 << 21))
 
 
 def encode(message: Message) -> bytes:
@@ -81,11 +86,11 @@ def encode(message: Message) -> bytes:
         case Hello():
             body = pb.Envelope(hello=_hello(message))
         case Reject(reason):
-            body = pb.Envelope(reject=pb.Reject(reason=reason[:_LONGEST_TEXT]))
+            body = pb.Envelope(reject=pb.Reject(reason=_sentence(reason)))
         case Ask(fit, number, missing, vectors):
             body = pb.Envelope(ask=pb.Ask(fit=fit, number=number, missing=missing, vectors=vectors))
         case Abort(fit, origin, reason):
-            body = pb.Envelope(abort=pb.Abort(fit=fit, origin=origin, reason=reason[:_LONGEST_TEXT]))
+            body = pb.Envelope(abort=pb.Abort(fit=fit, origin=origin, reason=_sentence(reason)))
         case Done(fit):
             body = pb.Envelope(done=pb.Done(fit=fit))
     return pb.ExchangeRequest(envelope=body).SerializeToString()
@@ -267,6 +272,11 @@ def _text(text: str, what: str) -> str:
     if len(text) > _LONGEST_TEXT or not text.isprintable():
         raise PeerFault(f"sent a {what} that is too long or has unprintable characters")
     return text
+
+
+def _sentence(text: str) -> str:
+    """What `_text` lets through: a reason may quote whatever stood in a file."""
+    return "".join(c if c.isprintable() else " " for c in text[:_LONGEST_TEXT])
 
 
 def size(message: Message) -> int:
