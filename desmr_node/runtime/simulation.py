@@ -22,6 +22,8 @@ from desmr_node.runtime.worker import Worker
 from desmr_node.transport.simulated import Change, Delivery, SimulatedNetwork
 
 _DEFAULT = FitSpec()
+#: Seconds until a neighbour that broke the protocol may try again.
+_REDIAL = 1.0
 
 
 class Simulation:
@@ -38,8 +40,9 @@ class Simulation:
         patience: float = float("inf"),
     ) -> None:
         self.workers, self.network, self.seals = dict(nodes), network, seals
-        self.edges = [tuple(sorted(edge)) for edge in edges]
+        self.edges = [(min(edge), max(edge)) for edge in edges]
         self.fits: dict[str, MemberFit] = {}
+        self.network.connect(self.edges)
         links: dict[str, set[str]] = {name: set() for name in nodes}
         for one, other in self.edges:
             links[one].add(other)
@@ -60,22 +63,30 @@ class Simulation:
             for name, worker in nodes.items()
         }
 
-    def run(self, until: float = float("inf")) -> None:
-        """Start a fit everywhere and go on until every node rests (or virtual time is up)."""
-        self.network.connect([(one, other) for one, other in self.edges])
-        for name in self.machines:
+    def run(self, until: float = float("inf"), *, callers: Iterable[str] | None = None) -> None:
+        """Start a fit everywhere (or at the callers) and go on until every node rests, or time is up."""
+        for name in self.machines if callers is None else callers:
             self.tell(name, ev.Called())
-        while not all(m.phase in RESTING for m in self.machines.values()):
-            deadline = min(min(m.deadline() for m in self.machines.values()), until)
-            happening = self.network.next(deadline)
-            if happening is not None:
-                self.happen(happening)
-            elif deadline >= until:
-                return
-            else:
-                for name, machine in self.machines.items():
-                    if machine.deadline() <= self.network.now:
-                        self.tell(name, ev.Ticked())
+        while not self.at_rest() and self.step(until):
+            pass
+
+    def at_rest(self) -> bool:
+        """Whether no node takes part in a fit, or waits for one."""
+        return all(m.phase in RESTING for m in self.machines.values())
+
+    def step(self, until: float = float("inf")) -> bool:
+        """Let one thing happen, or the next deadline pass; False if there is nothing more before `until`."""
+        deadline = min(min(m.deadline() for m in self.machines.values()), until)
+        happening = self.network.next(deadline)
+        if happening is not None:
+            self.happen(happening)
+        elif deadline >= until:
+            return False
+        else:
+            for name, machine in self.machines.items():
+                if machine.deadline() <= self.network.now:
+                    self.tell(name, ev.Ticked())
+        return True
 
     def happen(self, happening: Delivery | Change) -> None:
         """Tell the nodes concerned."""
@@ -100,7 +111,10 @@ class Simulation:
                         queue.append(ev.Enrolled(self.seals(name, fit)))
                     case ev.Keep(_, fit, _):
                         self.fits[name] = fit
-                    case ev.Drop() | ev.Report():
+                    case ev.Drop(peer, _, fault):
+                        now = self.network.now
+                        self.network.cut(name, peer, now, now + _REDIAL if fault else float("inf"))
+                    case ev.Report():
                         pass
 
     def result(self) -> NetworkFit:
