@@ -1,8 +1,10 @@
-"""Talking to a running node over its admin address; whatever goes wrong there is a sentence."""
+"""Talking to a running node over its admin address, and looking at a neighbour; all trouble is a sentence."""
 
+import asyncio
 import json
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -15,8 +17,16 @@ import grpc
 from google.protobuf.message import Message
 
 from desmr_node.cli.render import plain
-from desmr_node.config import load_node, split_address
+from desmr_node.config import NodeConfig, load_node, split_address
+from desmr_node.data import Table
 from desmr_node.errors import ConfigError, DesmrError
+from desmr_node.protocol.faults import PeerFault
+from desmr_node.protocol.greeting import differences
+from desmr_node.protocol.messages import Hello, Reject, Schema, Standing
+from desmr_node.runtime.settings import settings_of
+from desmr_node.transport import codec, tls
+from desmr_node.transport.probe import Diagnosis, probe
+from desmr_node.transport.streams import METHOD
 from desmr_node.transport.wire import admin_pb2 as pb
 
 _SERVICE = "/desmr.admin.v1.Admin/"
@@ -28,6 +38,8 @@ _OPTIONS: list[tuple[str, int]] = [
 ]
 #: Seconds to wait for an answer; a node is never busy for as long.
 PATIENCE = 10.0
+#: Seconds for a neighbour to say hello.
+_HELLO_PATIENCE = 5.0
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -192,3 +204,73 @@ def as_dict(message: Message) -> dict[str, Any]:
         content = getattr(message, field.name)
         made[field.name] = [value(each) for each in content] if field.is_repeated else value(content)
     return made
+
+
+# --- neighbours -----------------------------------------------------------------------------------------
+
+
+def look_at(address: str, node: str, identity: tls.Identity | None) -> Diagnosis:
+    """Name, port, TLS and certificate."""
+    return asyncio.run(probe(address, node, identity))
+
+
+def greet(
+    config: NodeConfig, table: Table, address: str, node: str, identity: tls.Identity | None
+) -> list[str]:
+    """What keeps the neighbour and us apart: its hello against ours, which is not sent.
+
+    A node says hello as soon as a stream is open. It hears nothing from us, so to it this is a stream that
+    broke: it neither takes us for present nor for restarted.
+    """
+    schema = Schema(table.response, table.features)
+    settings = settings_of(config.fit, config.seed)
+    ours = Hello(config.network, config.node, 0, schema, settings, Standing())
+    limits = codec.Limits.of(len(table.features), config.fit.lambdas)
+    try:
+        said = codec.decode(_first_words(config.node, address, node, identity, limits), limits)
+    except PeerFault as fault:
+        raise NodeUnreachable(f"{node} {plain(str(fault))}: the two run versions that do not fit") from None
+    match said:
+        case Hello():
+            return [plain(sentence) for sentence in differences(ours, said, node)]
+        case Reject(reason):
+            return [plain(f"{node} refuses us: {reason}")]
+        case _:
+            raise NodeUnreachable(f"{node} does not say hello first: upgrade the older of the two nodes")
+
+
+def _first_words(
+    own: str, address: str, node: str, identity: tls.Identity | None, limits: codec.Limits
+) -> bytes:
+    options: list[tuple[str, Any]] = [
+        *tls.channel_options(node),
+        ("grpc.max_receive_message_length", limits.message_bytes),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    over = threading.Event()
+
+    def silence() -> Iterator[bytes]:
+        over.wait()
+        yield from ()
+
+    if identity is None:
+        channel = grpc.insecure_channel(address, options=options)
+    else:
+        channel = grpc.secure_channel(address, tls.channel_credentials(identity), options=options)
+    with channel:
+        call: Any = channel.stream_stream(METHOD)(  # type: ignore[call-arg]  # the stubs want serialisers
+            silence(), timeout=_HELLO_PATIENCE, metadata=(("desmr-node", own),)
+        )
+        try:
+            first: bytes = next(call)
+        except StopIteration:
+            raise NodeUnreachable(f"{node} at {address} says nothing: its log says why") from None
+        except grpc.RpcError as error:
+            details = plain(error.details() or "") if isinstance(error, grpc.Call) else ""
+            raise NodeUnreachable(
+                f"{node} at {address} will not talk to us: {details or 'its log says why'}"
+            ) from None
+        finally:
+            call.cancel()
+            over.set()
+    return first
