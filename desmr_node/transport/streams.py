@@ -320,7 +320,7 @@ class Streams:
 
 async def _why_ended(peer: str, stream: Any) -> str:
     """A client's call knows the status that the server ended it with."""
-    if hasattr(stream, "details"):
+    if isinstance(stream, grpc.aio.Call):  # a server's context has `details` as well, its own
         details = await stream.details()
         if details:
             return str(details)
