@@ -73,15 +73,14 @@ def _show(findings: list["Finding"]) -> None:
     grid = Table.grid(padding=(0, 2))
     for finding in findings:
         grid.add_row(render.mark(finding.mark), Text(finding.check), Text(render.plain(finding.text)))
-    out = render.console()
-    out.print(grid)
+    render.show(grid)
     count = {kind: sum(f.mark == kind for f in findings) for kind in ("problem", "warning")}
     if count["problem"]:
-        out.print(f"\n{_counted(count['problem'], 'problem')}: the node cannot do its part like this")
+        print(f"\n{_counted(count['problem'], 'problem')}: the node cannot do its part like this")
     elif count["warning"]:
-        out.print(f"\nready, with {_counted(count['warning'], 'warning')}")
+        print(f"\nready, with {_counted(count['warning'], 'warning')}")
     else:
-        out.print("\nready")
+        print("\nready")
 
 
 def _counted(count: int, noun: str) -> str:

@@ -138,7 +138,7 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json(status)
     else:
-        render.console().print(render.status_view(status))
+        render.show(render.status_view(status))
     return 0
 
 

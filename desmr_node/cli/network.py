@@ -125,7 +125,6 @@ def _init(arguments: argparse.Namespace) -> int:
         authority = None if arguments.insecure else str(folder.absolute() / "authority")
         print(json.dumps({"network": network.network, "nodes": paths, "authority": authority}, indent=1))
         return 0
-    out = render.console()
     key = {True: "none (insecure)", False: "node.key, node.pem"}[arguments.insecure]
     rows = []
     for node in network.ids:
@@ -139,21 +138,21 @@ def _init(arguments: argparse.Namespace) -> int:
                 ", ".join(network.neighbours_of(node)),
             ]
         )
-    out.print(render.table(dict.fromkeys(_COLUMNS, "left"), rows))
+    render.show(render.table(dict.fromkeys(_COLUMNS, "left"), rows))
     absent = [node for node in network.ids if not network.node(node).data.exists()]
     if absent:
-        out.print(f"\nThe rows of {', '.join(absent)} are not on this machine: [data] file says where.")
+        print(f"\nThe rows of {', '.join(absent)} are not on this machine: [data] file says where.")
     if not arguments.insecure:
-        out.print(f"\n{folder / 'authority' / 'ca.key'} can admit members: keep it apart from the nodes.")
+        print(f"\n{folder / 'authority' / 'ca.key'} can admit members: keep it apart from the nodes.")
     for node in requests:
-        out.print(
+        print(
             f"\n{node}: its owner runs\n"
             f"  desmr network request {node} {network.network} .    in the folder with {node}'s node.toml\n"
             "and sends you node.csr, for which you make the certificate that goes into the same folder:\n"
             f"  desmr network sign {folder / 'authority'} node.csr --node {node} --out node.pem"
         )
     node = next((n for n in network.ids if n not in requests), network.ids[0])
-    out.print(
+    print(
         f"\nNext, for each node on its own machine:\n"
         f"  desmr check {folder / node / 'node.toml'}\n"
         f"  desmr-node --config {folder / node / 'node.toml'}\n"

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from desmr_node.transport.wire import admin_pb2 as pb
 
-#: Columns where the output is no terminal and COLUMNS is not set.
-_WIDTH = 120
+#: Columns where the output is no terminal and COLUMNS is not set: a file has no margin to fold paths at.
+_WIDTH = 1000
 
 Side = Literal["left", "right"]
 Mark = Literal["ok", "warning", "problem", "skipped"]
@@ -33,6 +33,16 @@ def console(*, stderr: bool = False) -> "Console":
     stream = sys.stderr if stderr else sys.stdout
     fixed = None if stream.isatty() or "COLUMNS" in os.environ else _WIDTH
     return Console(file=stream, width=fixed, highlight=False, markup=False, emoji=False)
+
+
+def show(*parts: "RenderableType") -> None:
+    """Print tables and lines to standard output, without the blanks that fill them up on the right."""
+    out = console()
+    with out.capture() as captured:
+        for part in parts:
+            out.print(part)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 def plain(text: str) -> str:
@@ -138,17 +148,16 @@ def show_result(
     result: Mapping[str, Any], *, everything: bool = False, ranges: Mapping[str, float] | None = None
 ) -> None:
     """The whole report of one node's fit."""
-    out = console()
-    for line in result_lines(result):
-        out.print(line)
-    out.print()
-    out.print(coefficients(result, everything=everything, ranges=ranges))
-    kept, all_ = len(result["support"]), len(result["coefficients"])
-    hidden = "" if everything or kept == all_ else " (--all shows the others)"
-    out.print(f"{kept} of {all_} features selected{hidden}")
-    out.print()
-    for line in ending_lines(result):
-        out.print(line)
+    kept, total = len(result["support"]), len(result["coefficients"])
+    hidden = "" if everything or kept == total else " (--all shows the others)"
+    show(
+        *result_lines(result),
+        "",
+        coefficients(result, everything=everything, ranges=ranges),
+        f"{kept} of {total} features selected{hidden}",
+        "",
+        *ending_lines(result),
+    )
 
 
 def coefficients_csv(result: Mapping[str, Any]) -> str:

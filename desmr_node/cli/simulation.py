@@ -61,16 +61,15 @@ def _simulate(arguments: argparse.Namespace) -> int:
             for name in documents[first]["coefficients"]
         }
     render.show_result(documents[first], everything=arguments.all, ranges=ranges)
-    out = render.console()
     if len(documents) > 1:
         agreement, spread = Agreement.of(fit.fits), fit.fits[first].history[-1].spread
         same = "the same lambda and features at every node" if agreement.alike else "NODES DISAGREE"
-        out.print(
+        print(
             f"agreement: {same}; coefficients differ by at most {render.number(agreement.coefficient, 2)} "
             f"({render.number(spread, 2)} standard errors)"
         )
     if written:
-        out.print(f"written: result.json and coefficients.csv in {written[0]} and {len(written) - 1} more")
+        print(f"written: result.json and coefficients.csv in {written[0]} and {len(written) - 1} more")
     return 0
 
 
