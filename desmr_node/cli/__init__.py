@@ -39,8 +39,8 @@ def desmr_node(argv: Sequence[str] | None = None) -> int:
     """Entry point of `desmr-node`."""
     parser = argparse.ArgumentParser(
         prog="desmr-node",
-        description="The node daemon: holds one member's rows and fits with its neighbours.",
-        epilog="Write the configuration with `desmr network init`, look it over with `desmr check node.toml`; "
+        description="The node daemon: holds one member's rows.",
+        epilog="Write the configuration with `desmr network init` and look it over with `desmr check`; "
         "talk to the running node with `desmr status`, `start`, `watch` and `result`.",
     )
     parser.add_argument("--version", action="version", version=f"desmr-node {version('desmr-node')}")
@@ -53,7 +53,7 @@ def desmr_node(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(path: str, once: bool) -> int:
-    import asyncio
+    import uvloop
 
     from desmr_node.config import load_node
     from desmr_node.runtime import logs
@@ -61,7 +61,7 @@ def _serve(path: str, once: bool) -> int:
 
     config = load_node(path)
     logs.configure(config.node, config.log.level, config.log.format)
-    return asyncio.run(serve(config, once=once))
+    return uvloop.run(serve(config, once=once))
 
 
 def run(command: Callable[[], int], program: str) -> int:

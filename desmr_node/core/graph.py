@@ -80,7 +80,7 @@ class Graph:
 
     @cache  # noqa: B019  likewise
     def parents(self) -> Indices:
-        """(m, m): from whom node w gets what started at node j, at [j, w]: its smallest neighbour nearer to j."""
+        """(m, m): [j, w] is from whom w gets what started at j: its smallest neighbour nearer to j."""
         parents = np.full((self.size, self.size), -1)
         for j in range(self.size):
             distance = self._distances_from(j)

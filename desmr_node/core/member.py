@@ -154,7 +154,7 @@ class Member:
         reference = self.start if plan.carry is None else self.settled
         slopes = share * weights[:, None] * self.penalty.slope(reference[:, None], levels)
         self.objective = LocalObjective(self.linear, levels, weights, share, self.penalty, slopes)
-        self.B = self.previous = self.neighbour_mean = self.kept_B
+        self.B = self.previous = self.kept_B
         self.received: Mapping[int, Matrix] = dict.fromkeys(self.neighbours, self.kept_B)
         self.duals = {k: u.copy() for k, u in self.kept_duals.items()}
 
@@ -182,7 +182,6 @@ class Member:
         neighbour_sum = sum_of(received, self.neighbours, self.B)
         dual_sum = sum_of(self.duals, self.neighbours, self.B)
         self.previous, self.received = self.B, received
-        self.neighbour_mean = neighbour_sum / len(self.neighbours) if self.neighbours else self.B
         self.B = self.consensus.step(self.B, neighbour_sum, dual_sum, self.objective)
 
     def report(self) -> Report:
@@ -212,7 +211,9 @@ class Member:
         for k in self.neighbours:
             difference = self.previous - self.received[k]
             edges += 0.5 * np.sum(difference * metric.apply(difference), axis=0)  # each edge has two ends
-        gap, changed = self.previous - self.neighbour_mean, self.B - self.previous
+        gap, changed = np.zeros_like(self.B), self.B - self.previous
+        if self.neighbours:
+            gap = self.previous - sum_of(self.received, self.neighbours, self.B) / len(self.neighbours)
         moved = self.B - self.settled[:, None]
         return Report(
             check=self.weight * check + plan.curvature(spec) * plan.damping * tilt,

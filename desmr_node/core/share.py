@@ -33,7 +33,7 @@ from desmr_node.core.spec import FitSpec
 from desmr_node.errors import DesmrError
 
 
-class Diverged(DesmrError):
+class Diverged(DesmrError):  # noqa: N818 - says what happened
     """The consensus loop left the range of numbers; only settings far from the defaults can do that."""
 
 
@@ -44,9 +44,9 @@ class Diverged(DesmrError):
 class Sum:
     """Add this up over all members.
 
-    ``filler`` is a key for the digits below a number's last bit, known to this member alone: without them, bits
-    finer than anybody else's would stand in the total in the clear. ``gram_exponent`` is the binary order of
-    magnitude of a Gram matrix.
+    ``filler`` is a key for the digits below a number's last bit, known to this member alone: without them,
+    bits finer than anybody else's would stand in the total in the clear. ``gram_exponent`` is the binary
+    order of magnitude of a Gram matrix.
     """
 
     part: Contribution

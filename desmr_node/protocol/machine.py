@@ -63,6 +63,8 @@ class Phase(Enum):
     DONE = "done"
     FAILED = "failed"
 
+    __hash__ = object.__hash__  # phases are looked up at every event, and Enum's own hash is slow
+
 
 RESTING = frozenset({Phase.IDLE, Phase.DONE, Phase.FAILED})
 IN_A_FIT = frozenset({Phase.GATHERING, Phase.COMPUTING, Phase.SUMMING, Phase.EXCHANGING})
@@ -82,6 +84,13 @@ TABLE: dict[type[Event], dict[frozenset[Phase], str]] = {
     ev.Broken: {_BUSY: "_break", frozenset(Phase) - _BUSY: "_ignore"},
     ev.Stopped: {IN_A_FIT | {Phase.MEETING}: "_stop", RESTING: "_ignore"},
     ev.Ticked: {frozenset(Phase): "_tick"},
+}
+
+_HANDLERS = {
+    (kind, phase): handler
+    for kind, rows in TABLE.items()
+    for phases, handler in rows.items()
+    for phase in phases
 }
 
 #: Silence after which a node asks its neighbours to repeat themselves, in seconds; doubles each time.
@@ -153,9 +162,8 @@ class Machine:
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event; the effects are to be carried out in order, and before the next event."""
         self._now, self._effects = now, []
-        handler = next(name for phases, name in TABLE[type(event)].items() if self.phase in phases)
         try:
-            getattr(self, handler)(event)
+            getattr(self, _HANDLERS[type(event), self.phase])(event)
         except (FitFailure, RangeExceeded) as failure:
             self._fail(str(failure))
         return self._effects
@@ -210,6 +218,8 @@ class Machine:
         name, message = event.peer, event.message
         try:
             match message:
+                case Vector() if self.peers[name].state == "up":  # first, as nearly all are
+                    self._on_vector(name, message)
                 case Hello():
                     self._on_hello(name, message)
                 case Reject():
@@ -218,8 +228,6 @@ class Machine:
                     pass  # said before its hello: it will be said again after it
                 case Flood():
                     self._on_flood(name, message)
-                case Vector():
-                    self._on_vector(name, message)
                 case Ask():
                     self._on_ask(name, message)
                 case Abort():

@@ -1,18 +1,20 @@
 """A node as a process: reads its files, opens its ports, runs until told to stop."""
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import start_http_server
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 
 from desmr_node.config import NodeConfig, split_address
 from desmr_node.core.fit import MemberFit
@@ -207,6 +209,7 @@ class Daemon:
         yield per_peer("desmr_sent_bytes", "Bytes of messages sent", sent, counter=True)
         yield per_peer("desmr_received_bytes", "Bytes of messages received", received, counter=True)
         yield gauge("desmr_memory_bytes", "Resident memory", memory_bytes())
+        yield CounterMetricFamily("desmr_cpu_seconds", "Processor time used", value=time.process_time())
 
     # -- neighbours that stay away ---------------------------------------------------------------------
 
@@ -289,6 +292,9 @@ async def serve(config: NodeConfig, *, once: bool = False) -> int:
     daemon = Daemon(config)
     try:
         await daemon.start()
+        # What is loaded by now stays: the collector need not look at it again in the middle of a round.
+        gc.collect()
+        gc.freeze()
         return await daemon.run(once=once)
     finally:
         await daemon.close()

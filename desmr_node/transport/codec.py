@@ -13,7 +13,6 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from desmr_node.core.agreement import FIRST_BINS
-from desmr_node.core.arrays import Matrix
 from desmr_node.protocol.faults import PeerFault
 from desmr_node.protocol.messages import (
     Abort,
@@ -33,6 +32,8 @@ from desmr_node.protocol.messages import (
 from desmr_node.protocol.sums import MOST_MEMBERS
 from desmr_node.transport.wire import peer_pb2 as pb
 
+_DOUBLE, _WORD, _BYTE = np.dtype("<f8"), np.dtype("<u8"), np.dtype(np.uint8)
+_VECTOR_TAG = bytes([pb.Envelope.VECTOR_FIELD_NUMBER << 3 | 2])
 _NODE_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 #: Longest sentence, feature name or setting a peer may send, in characters.
 _LONGEST_TEXT = 4_096
@@ -67,19 +68,7 @@ def encode(message: Message) -> bytes:
     """The bytes of a message, as `desmr.peer.v1.ExchangeRequest` (or Response: they are alike)."""
     match message:
         case Vector():
-            values, present = _pack(message.B)
-            rows, columns = message.B.shape
-            body = pb.Envelope(
-                vector=pb.Vector(
-                    fit=message.fit,
-                    outer=message.outer,
-                    inner=message.inner,
-                    rows=rows,
-                    columns=columns,
-                    values=values,
-                    present=present,
-                )
-            )
+            return _encode_vector(message)
         case Flood():
             records = [_record(r) for r in message.records]
             body = pb.Envelope(flood=pb.Flood(fit=message.fit, number=message.number, records=records))
@@ -127,45 +116,57 @@ def decode(data: bytes, limits: Limits) -> Message:
     raise PeerFault("sent a message of no known kind")
 
 
+def is_vector(data: bytes) -> bool:
+    """Whether well-formed bytes hold a vector: a look at the tags, without reading them."""
+    # Tag and length of the envelope, a length of up to five bytes, then the tag of the vector in it.
+    at = 1
+    while at < min(len(data) - 1, 5) and data[at] & 0x80:
+        at += 1
+    return data[at + 1 : at + 2] == _VECTOR_TAG
+
+
 # -- vectors -------------------------------------------------------------------------------------------------
 
 
-def _pack(B: Matrix) -> tuple[bytes, bytes]:
-    flat = np.ravel(B, order="F").astype("<f8", copy=False)
-    nonzero = flat.view("<u8") != 0  # by its bits: -0.0 is not 0.0
-    count = int(np.count_nonzero(nonzero))
-    if 8 * count + (flat.size + 7) // 8 >= 8 * flat.size:
-        return flat.tobytes(), b""
-    return flat[nonzero].tobytes(), np.packbits(nonzero, bitorder="little").tobytes()
+def _encode_vector(message: Vector) -> bytes:
+    # Filled in place, since nested constructors copy: this is the one message sent every round.
+    request = pb.ExchangeRequest()
+    vector = request.envelope.vector
+    vector.fit, vector.outer, vector.inner = message.fit, message.outer, message.inner
+    vector.rows, vector.columns = message.B.shape
+    flat = message.B.ravel(order="F").astype(_DOUBLE, copy=False)
+    nonzero = flat.view(_WORD) != 0  # by its bits: -0.0 is not 0.0
+    if 8 * np.count_nonzero(nonzero) + (flat.size + 7) // 8 < 8 * flat.size:
+        vector.present = np.packbits(nonzero, bitorder="little").tobytes()
+        flat = flat[nonzero]
+    vector.values = flat.tobytes()
+    return request.SerializeToString()
 
 
 def _read_vector(vector: pb.Vector, limits: Limits) -> Vector:
-    rows, columns = vector.rows, vector.columns
+    rows, columns, values, present = vector.rows, vector.columns, vector.values, vector.present
     if not (0 < rows <= limits.order and 0 < columns <= limits.columns):
         raise PeerFault(
             f"sent {rows} x {columns} coefficients: at most {limits.order} x {limits.columns} make sense"
         )
-    size = rows * columns
-    values = vector.values
     if len(values) % 8:
         raise PeerFault("sent coefficients that are not whole doubles")
-    given = np.frombuffer(values, dtype="<f8")
-    if vector.present:
-        if len(vector.present) != (size + 7) // 8:
+    size = rows * columns
+    flat = given = np.frombuffer(values, _DOUBLE)
+    if present:
+        if len(present) != (size + 7) // 8:
             raise PeerFault("sent a bit map of the wrong length")
-        bits = np.unpackbits(np.frombuffer(vector.present, dtype=np.uint8), bitorder="little").view(bool)
-        if bits[size:].any() or int(np.count_nonzero(bits)) != given.size:
+        if int.from_bytes(present, "little").bit_count() != len(given) or present[-1] >> ((size - 1) % 8 + 1):
             raise PeerFault("sent a bit map that does not match its coefficients")
         flat = np.zeros(size)
-        flat[bits[:size]] = given
-    else:
-        if given.size != size:
-            raise PeerFault(f"sent {given.size} coefficients instead of {size}")
-        flat = given.astype(np.float64, copy=False)
-    if not np.isfinite(given).all():
+        flat[np.unpackbits(np.frombuffer(present, _BYTE), count=size, bitorder="little").view(bool)] = given
+    elif len(given) != size:
+        raise PeerFault(f"sent {len(given)} coefficients instead of {size}")
+    # Zero times a finite number is zero, and times anything else NaN: one product looks at them all.
+    if len(given) and given.dot(np.zeros(len(given))) != 0.0:
         raise PeerFault("sent coefficients that are not finite")
-    B = flat.reshape((rows, columns), order="F")
-    return Vector(_key(vector.fit), _key(vector.outer), _key(vector.inner), np.ascontiguousarray(B))
+    B = np.ascontiguousarray(flat.reshape((rows, columns), order="F"), dtype=np.float64)
+    return Vector(_key(vector.fit), _key(vector.outer), _key(vector.inner), B)
 
 
 # -- records -------------------------------------------------------------------------------------------------
