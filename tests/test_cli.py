@@ -1,20 +1,111 @@
+"""The two programs as a whole; each command of `desmr` has its own tests in tests/cli."""
+
+import subprocess
+import sys
+
 import pytest
 
 from desmr_node import __version__, cli
+from desmr_node.errors import ConfigError, DesmrError
+
+COMMANDS = ("network", "check", "start", "stop", "status", "watch", "result", "simulate")
+
+
+def _stopped(command, *arguments):
+    with pytest.raises(SystemExit) as stopped:
+        command(list(arguments))
+    return stopped.value.code
 
 
 @pytest.mark.parametrize(("command", "name"), [(cli.desmr, "desmr"), (cli.desmr_node, "desmr-node")])
-def test_version_and_help(command, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        command(["--version"])
-    assert stopped.value.code == 0
+def test_version(command, name, capsys):
+    assert _stopped(command, "--version") == 0
     assert capsys.readouterr().out.strip() == f"{name} {__version__}"
-    assert command([]) == 2
-    assert "from desmr_node import" in capsys.readouterr().out
 
 
-def test_an_unknown_option_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        cli.desmr(["--nonsense"])
-    assert stopped.value.code == 2
-    assert "unrecognized arguments: --nonsense" in capsys.readouterr().err
+def test_help_lists_every_command(capsys):
+    assert _stopped(cli.desmr, "--help") == 0
+    out = capsys.readouterr().out
+    for command in COMMANDS:
+        assert f"\n    {command} " in out
+
+
+@pytest.mark.parametrize(
+    "command", [[c] for c in COMMANDS] + [["network", step] for step in ("init", "request", "sign")]
+)
+def test_help_teaches(command, capsys):
+    assert _stopped(cli.desmr, *command, "--help") == 0
+    out = capsys.readouterr().out
+    if command != ["network"]:
+        assert "example" in out
+        assert f"desmr {' '.join(command)} " in out.split("example", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "sentence"),
+    [
+        (cli.desmr, [], "the following arguments are required: COMMAND"),
+        (cli.desmr, ["--nonsense"], "the following arguments are required: COMMAND"),
+        (cli.desmr, ["nonsense"], "invalid choice: 'nonsense'"),
+        (cli.desmr, ["status"], "the following arguments are required: ADDRESS"),
+        (cli.desmr, ["status", "x:1", "--nonsense"], "unrecognized arguments: --nonsense"),
+        (cli.desmr, ["result", "x:1", "--json", "--csv"], "not allowed with argument"),
+        (cli.desmr_node, [], "the following arguments are required: --config"),
+    ],
+)
+def test_wrong_usage_is_one_clear_line(command, arguments, sentence, capsys):
+    assert _stopped(command, *arguments) == 2
+    assert sentence in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_daemon_refuses_in_one_line(capsys, tmp_path):
+    assert cli.desmr_node(["--config", str(tmp_path / "node.toml")]) == 1
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert f"desmr-node: {tmp_path}/node.toml does not exist" in err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(DesmrError("no"), 1), (ConfigError("no"), 1), (KeyboardInterrupt(), 130)]
+)
+def test_exit_codes(error, code, capsys):
+    def command():
+        raise error
+
+    assert cli.run(command, "desmr") == code
+    assert capsys.readouterr().err == ("desmr: no\n" if code == 1 else "")
+
+
+def test_our_own_bugs_are_not_hidden():
+    def command():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        cli.run(command, "desmr")
+
+
+def test_help_loads_nothing_heavy():
+    """A person who asks for help should not wait for numpy."""
+    program = (
+        "import sys\nfrom desmr_node import cli\n"
+        "try:\n    cli.desmr(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print([m for m in ('numpy', 'grpc', 'rich', 'pydantic') if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+
+
+def test_a_reader_that_goes_away():
+    """desmr ... | head: no traceback."""
+    program = (
+        "from desmr_node import cli\nraise SystemExit(cli.run(lambda: print('x' * 10**6) or 0, 'desmr'))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait() == 0
