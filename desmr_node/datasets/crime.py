@@ -66,11 +66,15 @@ def load_crime() -> CrimeTable:
 
 @dataclass(frozen=True, slots=True)
 class CrimeNetwork:
-    """Training rows of each member, the edges between them, and the rows held out for testing."""
+    """Training rows of each member, the edges between them, and the rows held out for testing.
+
+    ``test_division`` says whose each held-out row is, as an index into `DIVISIONS`.
+    """
 
     datasets: list[tuple[Matrix, Vector]]
     edges: tuple[tuple[int, int], ...]
     test: tuple[Matrix, Vector]
+    test_division: np.ndarray
 
 
 def crime_network(scenario: Scenario, rng: np.random.Generator) -> CrimeNetwork:
@@ -97,7 +101,7 @@ def crime_network(scenario: Scenario, rng: np.random.Generator) -> CrimeNetwork:
         datasets.append(_injected(round(len(train) / 9), X.shape[1], rng))
         edges += tuple((j, len(DIVISIONS)) for j in range(len(DIVISIONS)))
     test = np.sort(test)
-    return CrimeNetwork(datasets, edges, (X[test], y[test]))
+    return CrimeNetwork(datasets, edges, (X[test], y[test]), table.division[test])
 
 
 def _injected(rows: int, columns: int, rng: np.random.Generator) -> tuple[Matrix, Vector]:

@@ -1,0 +1,87 @@
+"""The daemons of a network as processes of this machine: started, looked after, stopped."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from desmr_node.cli.client import AdminClient, NodeUnreachable
+from desmr_node.config import load_node
+from desmr_node.errors import DesmrError
+from desmr_node.transport.wire import admin_pb2 as pb
+
+_PROGRAM = "import sys; from desmr_node.cli import desmr_node; sys.exit(desmr_node())"
+#: Seconds between two looks at the nodes.
+_PAUSE = 0.2
+#: Seconds for a process to end once it is asked to.
+_GRACE = 10.0
+
+
+class LocalNetwork:
+    """One process per node.toml; their standard error goes to node.log beside it."""
+
+    def __init__(self, configs: Mapping[str, Path]) -> None:
+        self.configs = dict(configs)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._clients: dict[str, AdminClient] = {}
+
+    def __enter__(self) -> Self:
+        for node, path in self.configs.items():
+            with path.with_name("node.log").open("wb") as log:
+                command = [sys.executable, "-c", _PROGRAM, "--config", str(path)]
+                self.processes[node] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+            self._clients[node] = AdminClient(load_node(path).admin.listen, patience=5.0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in self._clients.values():
+            client.__exit__(None, None, None)
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(_GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def client(self, node: str) -> AdminClient:
+        """The node's admin API."""
+        return self._clients[node]
+
+    def statuses(self) -> dict[str, pb.Status]:
+        """Of those nodes that answer; a node whose process has ended is an error, in its own words."""
+        found = {}
+        for node, process in self.processes.items():
+            if process.poll() is not None:
+                raise DesmrError(f"{node} ended with code {process.returncode}: {self._last_words(node)}")
+            with suppress(NodeUnreachable):
+                found[node] = self._clients[node].status()
+        return found
+
+    def wait(
+        self,
+        phases: frozenset[str],
+        told: Callable[[dict[str, pb.Status]], None] = lambda _: None,
+        timeout: float = 300.0,
+    ) -> dict[str, pb.Status]:
+        """Look at the nodes until all are in one of the phases; ``told`` sees every look."""
+        deadline = time.monotonic() + timeout
+        while True:
+            statuses = self.statuses()
+            told(statuses)
+            if len(statuses) == len(self.configs) and all(s.phase in phases for s in statuses.values()):
+                return statuses
+            if time.monotonic() > deadline:
+                raise DesmrError(f"the nodes were not {' or '.join(sorted(phases))} within {timeout:.0f} s")
+            time.sleep(_PAUSE)
+
+    def _last_words(self, node: str) -> str:
+        lines = self.configs[node].with_name("node.log").read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
