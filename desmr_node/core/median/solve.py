@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import qr, solve_triangular
-from scipy.optimize import linprog
 
 from desmr_node.core.median.basis import basis_near
 from desmr_node.core.median.columns import Guess, solve_columns
@@ -244,6 +243,8 @@ def _highs(scaled: TiltedProblem) -> _Answer | None:
 
     max y'd over q - 1 <= d <= q, -mu <= X'd <= mu; the coefficients are the multipliers of the last two.
     """
+    from scipy.optimize import linprog  # 40 MB of memory that a node hardly ever needs
+
     p = scaled.X.shape[1]
     result = linprog(
         -scaled.y,
