@@ -1,4 +1,5 @@
 # make test   everything CI checks, from a bare clone: virtual environment, dependencies, linters, types, tests
+# make demo   nine census divisions as nine local daemons fit one model; needs no more than a bare clone
 # make figures   the long figures of benchmarks/, each printed beside its bound
 
 PYTHON ?= python3
@@ -10,11 +11,17 @@ export OMP_NUM_THREADS := 1
 
 .PHONY: test lint types figures proto demo clean
 
-$(VENV)/.ready: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+$(VENV)/.installed: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
+
+$(VENV)/.ready: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/desmr demo
 
 test: $(VENV)/.ready lint types
 	$(BIN)/python -m pytest -n 2

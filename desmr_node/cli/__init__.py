@@ -13,6 +13,8 @@ from importlib.metadata import version
 # One BLAS thread per process, before anything imports numpy: many small solves are ten times slower with two.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
+# Arrow's own allocator keeps some 20 MB for itself.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 #: Exit codes: 0 fine, 1 it cannot be done (a sentence says why), 2 wrong usage, 3 a fit failed.
 CANNOT, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
