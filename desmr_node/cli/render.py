@@ -6,7 +6,6 @@ Names and reasons may come from other machines: whatever could move a cursor is 
 import csv
 import io
 import math
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from desmr_node.transport.wire import admin_pb2 as pb
 
-#: Columns where the output is no terminal and COLUMNS is not set: a file has no margin to fold paths at.
+#: Columns where the output is no terminal: a file has no margin at which to fold paths.
 _WIDTH = 1000
 
 Side = Literal["left", "right"]
@@ -31,8 +30,9 @@ def console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    fixed = None if stream.isatty() or "COLUMNS" in os.environ else _WIDTH
-    return Console(file=stream, width=fixed, highlight=False, markup=False, emoji=False)
+    return Console(
+        file=stream, width=None if stream.isatty() else _WIDTH, highlight=False, markup=False, emoji=False
+    )
 
 
 def show(*parts: "RenderableType") -> None:

@@ -289,14 +289,14 @@ async def test_a_neighbour_that_dials_us(nodes, connected, edit):
     assert "has no address here: it dials us" in told["a"][0][1]
 
 
-async def test_a_running_node_is_asked(nodes, serving, connected):
+async def test_a_running_node_is_asked(nodes, serving, connected, remote):
     """Dialling under its name would break its own streams."""
     async with serving(*nodes.values()) as daemons:
-        for daemon in daemons:
-            await _until_up(daemon)
+        assert (await remote("start", nodes["a"], "--watch"))[0] == 0
         code, told = await connected(nodes["b"])
         assert code == 0
-        assert told["ports"] == [("ok", "b is running and has them (phase idle)")]
+        ((mark, text),) = told["ports"]
+        assert (mark, text.split(" (")[0]) == ("ok", "b is running and has them")
         assert told["a"] == [("ok", "up, with the same columns and fit settings, says the running node")]
         assert "clocks" not in told
         assert all(p.state == "up" for d in daemons for p in d.node.machine.peers.values())
@@ -318,9 +318,3 @@ async def test_the_admin_address_of_another(nodes, serving, connected):
         code, told = await connected(nodes["b"])
         assert code == 1
         assert "is answered by node a: choose another" in told["ports"][0][1]
-
-
-async def _until_up(daemon):
-    while any(peer.state != "up" for peer in daemon.node.machine.peers.values()):
-        daemon.node.changed.clear()
-        await daemon.node.changed.wait()
