@@ -301,7 +301,7 @@ class Machine:
     def _repeat(self, name: str) -> None:
         """Everything a neighbour may lack after its stream broke; what it has, it ignores."""
         standing = self.peers[name].standing
-        if self.phase in IN_A_FIT or self._finished:
+        if self.phase in IN_A_FIT or (standing.active and self._serves(standing.fit)):
             for flood in (self._previous, self.flood):
                 if flood:
                     flood.forget(name)
@@ -427,7 +427,7 @@ class Machine:
 
     def _on_flood(self, name: str, message: Flood) -> None:
         self._note(name, Standing(message.fit, active=True))
-        if message.fit > self.fit:
+        if message.fit > self.fit and message.number == 0:
             self._hear_of(message.fit)
         elif self.phase in IN_A_FIT and message.fit == self.fit:
             self._on_records(name, message)
@@ -582,11 +582,15 @@ class Machine:
 
     def _on_ask(self, name: str, ask: Ask) -> None:
         if ask.fit > self.fit:
-            self._note(name, Standing(ask.fit, active=True))
-            self._hear_of(ask.fit)
+            if ask.number == 0:
+                self._note(name, Standing(ask.fit, active=True))
+                self._hear_of(ask.fit)
             return
         if not self._serves(ask.fit):
-            self._call_off(name, ask.fit)
+            if self.phase in IN_A_FIT and ask.number == 0:  # it gathers for an older fit: let it hear of ours
+                self._send(name, Ask(self.fit, 0, (), False))
+            else:
+                self._call_off(name, ask.fit)
             return
         for flood in (self._previous, self.flood):
             if flood and flood.number == ask.number:
