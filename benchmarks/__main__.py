@@ -11,7 +11,17 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks import consensus, crime, heavy_tail, inner_loop, pilot_exactness, pilot_speed, scale
+from benchmarks import (
+    consensus,
+    crime,
+    heavy_tail,
+    inner_loop,
+    pilot_exactness,
+    pilot_speed,
+    round_time,
+    scale,
+    wire_bytes,
+)
 from benchmarks.figures import parser
 
 Figure = Callable[[Sequence[str]], int]
@@ -22,6 +32,8 @@ FIGURES: dict[str, Figure] = {
     "consensus": consensus.main,
     "inner_loop": inner_loop.main,
     "scale": scale.main,
+    "wire_bytes": wire_bytes.main,
+    "round_time": round_time.main,
     "crime": crime.main,
     "heavy_tail": heavy_tail.main,
     "heavy_tail --mode paper": lambda argv: heavy_tail.main(["--mode", "paper", *argv]),
