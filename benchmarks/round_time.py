@@ -5,8 +5,8 @@
 The census graph (9 nodes, 13 edges), 200 rows and 100 columns at each node, Cauchy noise, one lambda, one
 long outer round. A daemon's round time is read off its own metrics. The bare loop (`benchmarks.bare_loop`)
 sends as many bytes over the same edges with the same certificates and does no work. The two take turns; the
-ratio is that of the medians over turns. Where nine processes share a few cores a round's time is mostly processor
-time, so that is printed as well: it does not depend on what else the machine is doing.
+ratio is that of the medians over turns. Where nine processes share a few cores a round's time is mostly
+processor time, so that is printed as well: it does not depend on what else the machine is doing.
 """
 
 from __future__ import annotations
