@@ -94,9 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{'all edges':44}{total / 1e3:>42.1f} kB in {tally.messages} messages\n")
     print(f"{'outer round':>12}{'vectors, kB':>13}{'as doubles, kB':>16}{'ratio':>8}")
     for outer, dense in sorted(tally.dense.items()):
-        print(
-            f"{outer + 1:>12}{tally.sent[outer] / 1e3:>13.1f}{dense / 1e3:>16.1f}{dense / tally.sent[outer]:>8.2f}"
-        )
+        sent = tally.sent[outer]
+        print(f"{outer + 1:>12}{sent / 1e3:>13.1f}{dense / 1e3:>16.1f}{dense / sent:>8.2f}")
     last = max(tally.dense)
     saving = tally.dense[last] / tally.sent[last]
     return conclude(
