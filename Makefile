@@ -1,5 +1,6 @@
 # make test   everything CI checks, from a bare clone: virtual environment, dependencies, linters, types, tests
 # make demo   nine census divisions as nine local daemons fit one model; needs no more than a bare clone
+# make proto, make docs   the generated code, and the reference of all settings
 # make figures   the long figures of benchmarks/, each printed beside its bound
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: test lint types figures proto demo clean
+.PHONY: test lint types figures proto docs demo clean
 
 $(VENV)/.installed: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -29,6 +30,8 @@ test: $(VENV)/.ready lint types
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python proto/generate.py --check
+	$(BIN)/python docs/generate.py --check
 
 types: $(VENV)/.ready
 	$(BIN)/mypy
@@ -38,6 +41,9 @@ figures: $(VENV)/.ready
 
 proto: $(VENV)/.ready
 	$(BIN)/python proto/generate.py
+
+docs: $(VENV)/.ready
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
