@@ -64,7 +64,8 @@ def _answer(answer):
 def member_fit():
     return MemberFit(
         coef=np.zeros(2), intercept=0.0, lambda_=0.1, support=np.zeros(2, bool), converged=True,
-        message="well", objective=0.0, pilot_objective=0.0, members=2, total_rows=9, rounds=1, admm_rounds=1, history=(),
+        message="well", objective=0.0, pilot_objective=0.0, members=2,
+        total_rows=9, rounds=1, admm_rounds=1, history=(),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The machine, event by event: whole lists of effects on the main paths, and what must never hang or crash."""
+"""The machine, event by event: whole lists of effects on the main paths; what must never hang or crash."""
 
 import copy
 from typing import get_args
@@ -27,6 +27,7 @@ from desmr_node.protocol.messages import (
 )
 from desmr_node.protocol.seal import Open
 
+AHEAD = ": further ahead than it can be"
 WORDS = 20  # of a Closing: two numbers of ten words
 
 # -- the table ---------------------------------------------------------------------------------------------
@@ -97,12 +98,14 @@ def _messages(fit):
 
 @pytest.mark.parametrize("phase", Phase)
 def test_nothing_that_can_happen_breaks_a_machine(bench, phase):
-    """Every event, and every kind of message, sound or hostile, in every phase; then a neighbour's whole fit."""
+    """Every event and every kind of message, sound or hostile, in every phase."""
     machine = _in_phase(bench, phase)["b"]
     ticket, fit = machine._ticket, machine.fit
     happenings = [
-        ev.Called(), ev.Enrolled(Open("b", fit + 1)), ev.Enrolled(Open("b", 77)), ev.Declined(fit + 1, "few"),
-        ev.Connected("a"), ev.Lost("a", "gone"), ev.Stopped("enough"), ev.Ticked(), ev.Broken(ticket, "broke"),
+        ev.Called(), ev.Enrolled(Open("b", fit + 1)), ev.Enrolled(Open("b", 77)),
+        ev.Declined(fit + 1, "few"),
+        ev.Connected("a"), ev.Lost("a", "gone"), ev.Garbled("a", "sent noise"), ev.Stopped("enough"), ev.Ticked(),
+        ev.Broken(ticket, "broke"),
         ev.Broken(ticket - 1, "broke"), ev.Computed(ticket - 1, Exchange(0, 0, np.zeros((2, 1)))),
         ev.Computed(ticket, Exchange(0, 0, np.zeros((2, 1)))),
         ev.Computed(ticket, Sum(Closing(np.array([np.nan]), np.zeros(1)), bytes(32))),
@@ -235,8 +238,11 @@ def test_a_fit_called_while_a_neighbour_still_finishes_the_last(path):
     path.flow(idle="a")
     # c and d are free; b must not leave a behind, though it has heard of fit 2.
     assert {n: (m.phase, m.fit) for n, m in path.machines.items()} == {
-        "a": (Phase.COMPUTING, 1), "b": (Phase.MEETING, 1), "c": (Phase.GATHERING, 2), "d": (Phase.GATHERING, 2)
-    }  # fmt: skip
+        "a": (Phase.COMPUTING, 1),
+        "b": (Phase.MEETING, 1),
+        "c": (Phase.GATHERING, 2),
+        "d": (Phase.GATHERING, 2),
+    }
     path.flow()
     assert set(path.kept.values()) == {(2, ("a", "b", "c", "d"))}
 
@@ -471,16 +477,17 @@ def _exchanging(net):
 @pytest.mark.parametrize(
     ("message", "says"),
     [
-        (Vector(1, 0, 3, np.ones((2, 1))), "sent round (0, 3) while we are at (0, 1): further ahead than it can be"),
-        (Vector(1, 2, 0, np.ones((2, 1))), "sent round (2, 0) while we are at (0, 1): further ahead than it can be"),
-        (Vector(1, 1, 1, np.ones((2, 1))), "sent round (1, 1) while we are at (0, 1): further ahead than it can be"),
+        (Vector(1, 0, 3, np.ones((2, 1))), "sent round (0, 3) while we are at (0, 1)" + AHEAD),
+        (Vector(1, 2, 0, np.ones((2, 1))), "sent round (2, 0) while we are at (0, 1)" + AHEAD),
+        (Vector(1, 1, 1, np.ones((2, 1))), "sent round (1, 1) while we are at (0, 1)" + AHEAD),
         (Vector(1, 0, 1, np.ones((3, 1))), "sent (3, 1) coefficients in round (0, 1) instead of (2, 1)"),
         (Flood(1, 3, ()), "sent records of sum 3 while we are at 1"),
         (Flood(1, 1, (Part("x", np.zeros(1, np.uint64), b""),)),
          "sent a record of 'x', which is no member of this fit"),
         (Flood(1, 2, (Part("x", np.zeros(1, np.uint64), b""),)),
          "sent a record of 'x', which is no member of this fit"),
-        (Flood(1, 1, (Introduction("b", ("a",), b"", b"", b""),)), "sent a record of the wrong kind in sum 1"),
+        (Flood(1, 1, (Introduction("b", ("a",), b"", b"", b""),)),
+         "sent a record of the wrong kind in sum 1"),
     ],
 )  # fmt: skip
 def test_a_peers_fault_costs_it_its_edge_and_nothing_else(pair, message, says):
@@ -492,6 +499,12 @@ def test_a_peers_fault_costs_it_its_edge_and_nothing_else(pair, message, says):
     pair.connect("a", "b")  # it was a slip: it is let in again, and all goes well
     pair.flow()
     assert pair.kept == {"a": (1, ("a", "b")), "b": (1, ("a", "b"))}
+
+
+def test_bytes_that_are_no_message_cost_the_edge(pair):
+    _exchanging(pair)
+    assert pair.tell("a", ev.Garbled("b", "sent noise")) == ["drop b for its fault: b sent noise"]
+    assert pair["a"].peers["b"].state == "away"
 
 
 def test_a_peer_that_comes_back_only_to_break_the_protocol_again_has_no_more_than_our_patience(bench):
