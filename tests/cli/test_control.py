@@ -3,13 +3,16 @@
 import asyncio
 import io
 import json
+import socket
 import sys
 
 import pytest
 from rich.console import Console
 
 from desmr_node.cli import client, render
+from desmr_node.config import load_network
 from desmr_node.runtime.daemon import free_port
+from desmr_node.runtime.setup import write_network
 from desmr_node.transport.wire import admin_pb2 as pb
 
 
@@ -61,8 +64,8 @@ async def test_watch_on_a_terminal(nodes, serving, remote, monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "140")
     async with serving(*nodes.values()):
-        code, out, _ = await remote("start", nodes["c"], "--watch")
-        assert code == 0
+        code, out, err = await remote("start", nodes["c"], "--watch")
+        assert (code, err) == (0, "")
         assert "\x1b[" in out
         assert "done: converged" in out
         monkeypatch.setenv("NO_COLOR", "1")
@@ -101,8 +104,8 @@ def _last_phase(path):
 async def test_a_node_that_declines_cannot_start(nodes, serving, remote):
     (nodes["a"]).write_text(nodes["a"].read_text() + "\n[floors]\nrows = 1000\n")
     async with serving(nodes["a"], nodes["b"], nodes["c"]):
-        code, out, _ = await remote("start", nodes["c"], "--watch")
-        assert code == 3
+        code, out, err = await remote("start", nodes["c"], "--watch")
+        assert (code, err) == (3, "")
         assert "declines" in out.splitlines()[-1]
         code, _, err = await remote("result", nodes["c"])
         assert code == 1
@@ -126,13 +129,13 @@ async def test_every_way_to_name_a_node(nodes, serving, remote, edit, monkeypatc
     port = free_port()
     nodes["b"].write_text(nodes["b"].read_text() + f'\n[admin]\nlisten = "127.0.0.1:{port}"\n')
     async with serving(nodes["a"], nodes["b"]):
-        socket = nodes["a"].parent / "state" / "admin.sock"
+        path = nodes["a"].parent / "state" / "admin.sock"
         monkeypatch.chdir(nodes["a"].parent)
         for name, address in [
             ("a", nodes["a"]),
             ("a", "node.toml"),
-            ("a", socket),
-            ("a", f"unix:{socket}"),
+            ("a", path),
+            ("a", f"unix:{path}"),
             ("b", f"127.0.0.1:{port}"),
             ("b", f"localhost:{port}"),
         ]:
@@ -249,3 +252,34 @@ def test_lines_tell_only_news(capsys):
     ]
     assert [line.split(":")[0] for line in lines[4:15]] == [f"outer round {k}" for k in range(1, 12)]
     assert lines[15:] == ["failed: lost b"]
+
+
+async def test_a_port_for_neighbours_without_tls(network, serving, remote, tmp_path):
+    nodes = write_network(load_network(network(), environ={}), tmp_path / "m", insecure=True)
+    async with serving(nodes["a"]) as (daemon,):
+        code, _, err = await remote("status", f"127.0.0.1:{daemon.port}")
+        assert code == 1
+        assert "is no node's admin address: [admin] listen says where" in err
+
+
+def test_something_that_hangs():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            client.AdminClient(address, patience=0.2) as node,
+            pytest.raises(
+                client.NodeUnreachable, match=r"does not answer within 0.2 s: see whether it hangs"
+            ),
+        ):
+            node.status()
+
+
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--until-end",), 130)])
+def test_ctrl_c_ends_a_watch(desmr, monkeypatch, options, code):
+    """Looking on for ever ends like that; a fit whose end was waited for has not ended."""
+
+    def interrupted(self, *, until_end):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client.AdminClient, "watch", interrupted)
+    assert desmr("watch", "127.0.0.1:1", *options) == (code, "", "")
