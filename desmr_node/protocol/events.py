@@ -55,6 +55,14 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
+class Garbled:
+    """Bytes from the neighbour that are no message; what is wrong with them."""
+
+    peer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Computed:
     """The worker has done what `Compute` with this ticket asked for, and wants this next."""
 
@@ -82,7 +90,19 @@ class Ticked:
     """The time `Machine.deadline` asked for has come."""
 
 
-Event = Called | Enrolled | Declined | Connected | Lost | Received | Computed | Broken | Stopped | Ticked
+Event = (
+    Called
+    | Enrolled
+    | Declined
+    | Connected
+    | Lost
+    | Received
+    | Garbled
+    | Computed
+    | Broken
+    | Stopped
+    | Ticked
+)
 
 # -- effects: to be carried out in the order given -----------------------------------------------------------
 

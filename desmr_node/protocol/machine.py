@@ -80,6 +80,7 @@ TABLE: dict[type[Event], dict[frozenset[Phase], str]] = {
     ev.Connected: {frozenset(Phase): "_greet"},
     ev.Lost: {frozenset(Phase): "_lose"},
     ev.Received: {frozenset(Phase): "_receive"},
+    ev.Garbled: {frozenset(Phase): "_garble"},
     ev.Computed: {_BUSY: "_go_on", frozenset(Phase) - _BUSY: "_ignore"},
     ev.Broken: {_BUSY: "_break", frozenset(Phase) - _BUSY: "_ignore"},
     ev.Stopped: {IN_A_FIT | {Phase.MEETING}: "_stop", RESTING: "_ignore"},
@@ -236,6 +237,9 @@ class Machine:
                     self._on_done(name, message)
         except PeerFault as fault:
             self._blame(name, fault)
+
+    def _garble(self, event: ev.Garbled) -> None:
+        self._blame(event.peer, PeerFault(event.reason))
 
     def _blame(self, name: str, fault: PeerFault) -> None:
         """A peer's fault costs it its edge."""

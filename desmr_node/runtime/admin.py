@@ -172,9 +172,9 @@ class Admin:
     async def _watch(self, request: pb.WatchRequest, context: object) -> AsyncIterator[pb.WatchResponse]:
         node = self._node
         while True:
-            node.changed.clear()
+            changed = node.changed
             yield pb.WatchResponse(status=self._now())
             if request.until_end and node.machine.phase in (Phase.DONE, Phase.FAILED):
                 return
             await asyncio.sleep(_WATCH_PAUSE)  # many changes make one status
-            await node.changed.wait()
+            await changed.wait()

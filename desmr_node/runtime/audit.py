@@ -1,6 +1,7 @@
 """What left this node: one line per message, written before the message is sent.
 
-A node that cannot write the line does not send the message. Lines survive a crash of the process (each is
+A node that cannot write the line does not send the message; the one exception is the message that calls the
+fit off for that reason, whose line is in the node's log. Lines survive a crash of the process (each is
 handed to the system at once) but, like everything of a disk's last seconds, not a loss of power.
 """
 
@@ -8,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from errno import ENOSPC
 from hashlib import sha256
 from pathlib import Path
 
@@ -36,8 +38,12 @@ class AuditLog:
     """A file of JSON lines, readable by its owner alone."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise AuditFailed(
+                f"{path}: the audit log cannot be written ({error.strerror}): mend its permissions"
+            ) from None
 
     def write(self, message: Message, data: bytes, peers: Sequence[str]) -> None:
         """Note that these bytes are about to go to these peers."""
@@ -47,13 +53,16 @@ class AuditLog:
             f'"bytes":{len(data)},"sha256":"{sha256(data).hexdigest()}"}}\n'
         ).encode()
         try:
-            if os.write(self._file, text) != len(text):
-                raise OSError("the disk is full")
+            written = os.write(self._file, text)
+            if written != len(text):
+                os.ftruncate(self._file, os.fstat(self._file).st_size - written)  # no half lines
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
         except OSError as error:
             raise AuditFailed(
-                f"{self._path}: the audit log cannot be written ({error}): nothing more is sent"
+                f"the audit log cannot be written ({error.strerror}): nothing more is sent"
             ) from None
 
     def close(self) -> None:
         """No more lines."""
         os.close(self._file)
+        self._file = -1  # the system gives the number to the next file that is opened

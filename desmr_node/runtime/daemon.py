@@ -1,6 +1,7 @@
 """A node as a process: reads its files, opens its ports, runs until told to stop."""
 
 import asyncio
+import fcntl
 import gc
 import logging
 import os
@@ -9,8 +10,10 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from prometheus_client import start_http_server
@@ -75,7 +78,8 @@ class Daemon:
         self.port = self.admin_port = self.metrics_port = 0
         self._stop = asyncio.Event()
         self._stop_reason = ""
-        self._metrics_server: Any = None
+        self._metrics_server: tuple[Any, Thread] | None = None
+        self._lock: int | None = None
         self._prober: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -141,14 +145,18 @@ class Daemon:
         return listen if listen.startswith("unix:") else f"{split_address(listen)[0]}:{self.admin_port}"
 
     def _prepare_state(self) -> None:
+        state = self.config.state
         try:
-            self.config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-            trial = self.config.state / ".writable"
-            trial.touch(mode=0o600)
-            trial.unlink()
+            state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(state / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"state = {str(state)!r} is another desmr-node's, which is running: stop that one first"
+            ) from None
         except OSError as error:
             raise ConfigError(
-                f"state = {str(self.config.state)!r} cannot be written ({error.strerror}): "
+                f"state = {str(state)!r} cannot be written ({error.strerror}): "
                 "choose a folder of this user's, or mend its permissions"
             ) from None
 
@@ -178,12 +186,12 @@ class Daemon:
         host, port = split_address(address)
         self.node.metrics.watch(self._collect)
         try:
-            self._metrics_server, _ = start_http_server(port, host, self.node.metrics.registry)
+            self._metrics_server = start_http_server(port, host, self.node.metrics.registry)
         except OSError as error:
             raise ConfigError(
                 f"[metrics] listen = {address!r}: {error.strerror}; choose another address"
             ) from None
-        self.metrics_port = self._metrics_server.server_port
+        self.metrics_port = self._metrics_server[0].server_port
 
     def _collect(self) -> Iterator[Metric]:
         machine = self.node.machine
@@ -225,8 +233,8 @@ class Daemon:
                 if peer.state == "away" and address is not None:
                     found = await probe(address, name, identity)
                     if not found.ok and self.node.machine.peers[name].state == "away":
-                        self.node.tell(ev.Lost(name, found.sentence))
-                        log.warning(found.sentence, extra={"peer": name})
+                        self.node.lost(name, found.sentence)
+                        self.node.warn(name, found.sentence)
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -258,17 +266,13 @@ class Daemon:
         return 3 if once and self.node.machine.phase is not Phase.DONE else 0
 
     async def _one_fit(self) -> None:
-        machine, changed = self.node.machine, self.node.changed
+        machine = self.node.machine
         while machine.phase not in (Phase.DONE, Phase.FAILED):
-            changed.clear()
-            await changed.wait()
-        deadline = asyncio.get_running_loop().time() + _LINGER
-        while not machine.finished_neighbours() and asyncio.get_running_loop().time() < deadline:
-            changed.clear()
-            try:
-                await asyncio.wait_for(changed.wait(), 1.0)
-            except TimeoutError:
-                continue
+            await self.node.changed.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER):
+                while not machine.finished_neighbours():
+                    await self.node.changed.wait()
 
     async def close(self) -> None:
         """Close everything that `start` opened."""
@@ -280,10 +284,14 @@ class Daemon:
             await self.admin.close()
             self.node.close()
         if self._metrics_server is not None:
-            await asyncio.to_thread(self._metrics_server.shutdown)
-            self._metrics_server.server_close()
-        if self.config.admin.listen.startswith("unix:"):
-            Path(self.config.admin.listen.removeprefix("unix:")).unlink(missing_ok=True)
+            server, thread = self._metrics_server
+            await asyncio.to_thread(server.shutdown)
+            server.server_close()
+            thread.join()
+        if self._lock is not None:
+            if hasattr(self, "streams") and self.config.admin.listen.startswith("unix:"):
+                Path(self.config.admin.listen.removeprefix("unix:")).unlink(missing_ok=True)
+            os.close(self._lock)
 
 
 async def serve(config: NodeConfig, *, once: bool = False) -> int:

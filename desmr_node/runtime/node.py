@@ -11,7 +11,7 @@ from desmr_node.core.share import Neighbours
 from desmr_node.protocol import events as ev
 from desmr_node.protocol.faults import PeerFault
 from desmr_node.protocol.machine import Machine, Phase, Setup
-from desmr_node.protocol.messages import Message
+from desmr_node.protocol.messages import Abort, Message
 from desmr_node.protocol.seal import Seal
 from desmr_node.runtime.audit import AuditFailed, AuditLog
 from desmr_node.runtime.metrics import Metrics
@@ -44,6 +44,7 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self.machine = Machine(setup, self._loop.time())
         self.worker, self.limits, self.metrics = worker, limits, metrics
+        #: Set when anything changes, and replaced by a new one: any number may wait, each for its own.
         self.changed = asyncio.Event()
         #: Fails with whatever broke this node, if it is our own fault.
         self.crashed: asyncio.Future[None] = self._loop.create_future()
@@ -55,6 +56,8 @@ class Node:
         self._held: list[tuple[str, bytes]] = []
         self._due = 0
         self._told: dict[str, str] = {}
+        self._unaudited: list[str] = []
+        self._closed = False
 
     # -- events in -------------------------------------------------------------------------------------
 
@@ -73,6 +76,8 @@ class Node:
         try:
             while self._events:
                 self._carry_out(self.machine.handle(self._events.popleft(), self._loop.time()))
+            if self._unaudited:
+                self._fall_silent()
         except Exception as error:  # our own fault: nothing can be trusted any more
             if not self.crashed.done():
                 self.crashed.set_exception(error)
@@ -85,7 +90,8 @@ class Node:
         self._due = len(machine.waiting_for()) if machine.phase is Phase.EXCHANGING else 0
         if self._timer is None:
             self._set_timer()
-        self.changed.set()
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
 
     def connected(self, peer: str) -> None:
         """A stream is up."""
@@ -112,7 +118,7 @@ class Node:
             try:
                 message = codec.decode(data, self.limits)
             except PeerFault as fault:
-                self._drop(ev.Drop(peer, f"{peer} {fault}", fault=True))
+                self._handle(ev.Garbled(peer, str(fault)))
             else:
                 self._handle(ev.Received(peer, message))
         self._after()
@@ -120,7 +126,7 @@ class Node:
     def refused(self, stranger: str, reason: str) -> None:
         """Somebody who may not talk to us tried."""
         self.metrics.refused.inc()
-        self._warn(stranger, reason)
+        self.warn(stranger, reason)
 
     # -- effects out -----------------------------------------------------------------------------------
 
@@ -161,19 +167,30 @@ class Node:
         try:
             self._audit.write(message, data, peers)
         except AuditFailed as failure:
-            log.error(str(failure))
-            self._events.append(ev.Stopped(str(failure)))
-            return
+            self.warn(self.machine.setup.node, str(failure))
+            self._unaudited += peers
+            if not isinstance(message, Abort):
+                self._events.append(ev.Stopped(str(failure)))
+                return
+            # Others must not wait for us in vain. It says nothing but that, and the log says it too.
+            log.error(f"calling fit {message.fit} off, unaudited, at {', '.join(peers)}: {message.reason}")
         for peer in peers:
             self.streams.send(peer, data)
+
+    def _fall_silent(self) -> None:
+        """Close the streams that we may not use: once the log can be written they are made again."""
+        reason = f"{self.machine.setup.node} cannot write its audit log"
+        for peer in self._unaudited:
+            self._drop(ev.Drop(peer, reason, fault=False))
+        self._unaudited.clear()
 
     def _drop(self, effect: ev.Drop) -> None:
         if effect.fault:
             self.metrics.faults.labels(effect.peer).inc()
-        self._warn(effect.peer, effect.reason)
+        self.warn(effect.peer, effect.reason)
         self.streams.drop(effect.peer, effect.reason)
 
-    def _warn(self, peer: str, reason: str) -> None:
+    def warn(self, peer: str, reason: str) -> None:
         """Say a thing once, not at every attempt."""
         if self._told.get(peer) != reason:
             if len(self._told) > 1_000:
@@ -194,6 +211,8 @@ class Node:
         if future.cancelled():
             return
         error = future.exception()
+        if self._closed:
+            return
         if error is not None:
             if not self.crashed.done():
                 self.crashed.set_exception(error)
@@ -217,6 +236,7 @@ class Node:
 
     def close(self) -> None:
         """No more events."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)

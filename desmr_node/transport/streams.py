@@ -41,9 +41,11 @@ _RECONNECT: list[tuple[str, int]] = [
 ]
 #: Pause before an edge is dialled again, in seconds: grows by half each time, up to the most.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
-#: What may wait to be written before the stream is held to be dead. The protocol never needs more than a few
-#: rounds and two sums; a reader that slow has stopped.
-_MOST_WAITING = 512 * 2**20
+#: Seconds for what still waits to be written when a stream is closed.
+_LAST_WORDS = 1.0
+#: Bytes that may wait to be written before the stream is held to be dead, if that is more than the sums of
+#: all members: a reader that slow has stopped, or asks for more than it reads.
+LEAST_BACKLOG = 64 * 2**20
 
 
 class Listener(Protocol):
@@ -92,9 +94,13 @@ class _Edge:
     stream: _Stream | None = None
     ours: bool = False
     pump: asyncio.Task[str] | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: deque[bytes] = field(default_factory=deque)
+    backlog: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    limit: asyncio.Timeout | None = None
     closing: str = ""
+    dialled: bool = False
 
 
 class Streams:
@@ -116,8 +122,11 @@ class Streams:
             ("grpc.max_receive_message_length", message_bytes),
             ("grpc.max_send_message_length", -1),
         ]
+        #: Bytes that may wait for one peer.
+        self.most_waiting = LEAST_BACKLOG
         self._server: grpc.aio.Server | None = None
-        self._dialling: list[asyncio.Task[None]] = []
+        self._dialling: list[tuple[asyncio.Task[None], _Edge]] = []
+        self._over = False
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -148,17 +157,20 @@ class Streams:
         """Open the edges that this end opens, and keep them open."""
         for edge in self._edges.values():
             if edge.address is not None:
-                self._dialling.append(asyncio.create_task(self._keep(edge), name=f"dial {edge.peer}"))
+                task = asyncio.create_task(self._keep(edge), name=f"dial {edge.peer}")
+                self._dialling.append((task, edge))
 
     async def close(self) -> None:
         """End all streams, letting what was said be heard."""
-        for task in self._dialling:
-            task.cancel()
+        self._over = True
         pumps = [edge.pump for edge in self._edges.values() if edge.pump is not None]
-        for peer in self._edges:
-            self.drop(peer, f"{self.node} is shutting down")
+        for edge in self._edges.values():
+            self.drop(edge.peer, f"{self.node} is shutting down")
         await asyncio.gather(*pumps, return_exceptions=True)
-        await asyncio.gather(*self._dialling, return_exceptions=True)
+        for task, edge in self._dialling:
+            if not edge.dialled:  # what was dialled comes to its own end
+                task.cancel()
+        await asyncio.gather(*(task for task, _ in self._dialling), return_exceptions=True)
         if self._server is not None:
             await self._server.stop(grace=0.2)
 
@@ -174,24 +186,32 @@ class Streams:
         if edge.stream is None or edge.closing:
             return
         edge.waiting.append(data)
+        edge.backlog += len(data)
         edge.wake.set()
-        if len(edge.waiting) > 64 and sum(map(len, edge.waiting)) > _MOST_WAITING:
+        if edge.backlog > self.most_waiting:
             edge.waiting.clear()
             self.drop(peer, f"{peer} does not read what it is sent")
 
     def drop(self, peer: str, reason: str) -> None:
-        """Close the stream once what waits is written."""
+        """Close the stream once what waits is written, or soon if the peer does not read it."""
         edge = self._edges[peer]
-        if edge.stream is not None:
+        if edge.stream is not None and not edge.closing:
             edge.closing = reason
             edge.wake.set()
+            if edge.limit is not None:
+                edge.limit.reschedule(asyncio.get_running_loop().time() + _LAST_WORDS)
 
     # -- one stream ------------------------------------------------------------------------------------
 
-    async def _serve(self, edge: _Edge, stream: _Stream, ours: bool) -> str:
+    async def _serve(self, edge: _Edge, stream: _Stream) -> str:
         """Read and write until the stream ends; why it did."""
-        edge.stream, edge.ours, edge.closing = stream, ours, ""
+        async with edge.turn:
+            return await self._use(edge, stream)
+
+    async def _use(self, edge: _Edge, stream: _Stream) -> str:
+        edge.stream, edge.closing = stream, ""
         edge.waiting.clear()
+        edge.backlog = 0
         edge.wake.clear()
         self.listener.connected(edge.peer)
         writer = asyncio.create_task(self._write(edge, stream), name=f"write {edge.peer}")
@@ -205,7 +225,7 @@ class Streams:
             for task in (reader, writer):
                 task.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
-            edge.stream, edge.pump = None, None
+            edge.stream = None
             self.listener.lost(edge.peer, reason)
 
     async def _read(self, edge: _Edge, stream: _Stream) -> str:
@@ -225,21 +245,27 @@ class Streams:
 
     async def _write(self, edge: _Edge, stream: _Stream) -> str:
         waiting, wake, traffic = edge.waiting, edge.wake, edge.traffic
-        while True:
-            while waiting:
-                data = waiting.popleft()
-                try:
-                    await stream.write(data)
-                except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError) as error:
-                    # The reader knows better why; let it speak if it is about to.
-                    await asyncio.sleep(0.05)
-                    return _explain(edge.peer, error)
-                traffic.bytes_sent += len(data)
-                traffic.messages_sent += 1
-            if edge.closing:
-                return edge.closing
-            wake.clear()
-            await wake.wait()
+        try:
+            async with asyncio.timeout(None) as edge.limit:
+                while True:
+                    while waiting:
+                        data = waiting.popleft()
+                        await stream.write(data)
+                        edge.backlog -= len(data)
+                        traffic.bytes_sent += len(data)
+                        traffic.messages_sent += 1
+                    if edge.closing:
+                        return edge.closing
+                    wake.clear()
+                    await wake.wait()
+        except TimeoutError:
+            return edge.closing
+        except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError) as error:
+            # The reader knows better why; let it speak if it is about to.
+            await asyncio.sleep(0.05)
+            return _explain(edge.peer, error)
+        finally:
+            edge.limit = None
 
     # -- both ends -------------------------------------------------------------------------------------
 
@@ -253,12 +279,13 @@ class Streams:
             )
             self.listener.refused(name, reason)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
-        elif edge.stream is not None and edge.ours and self.node < name:
+        elif self._over:
+            await context.abort(grpc.StatusCode.ABORTED, f"{self.node} is shutting down")
+        elif edge.pump is not None and edge.ours and self.node < name:
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, f"{self.node} has opened this edge itself")
         else:
             if edge.pump is not None:  # a second stream of the same peer: the first must be dead
                 edge.pump.cancel()
-                await asyncio.gather(edge.pump, return_exceptions=True)
             reason = await self._pump(edge, context, ours=False)
             await context.abort(grpc.StatusCode.ABORTED, reason)
 
@@ -270,7 +297,14 @@ class Streams:
 
     async def _pump(self, edge: _Edge, stream: Any, ours: bool) -> str:
         """Serve the stream in a task of its own, which a newer stream may cancel."""
-        pump = edge.pump = asyncio.create_task(self._serve(edge, stream, ours), name=f"edge {edge.peer}")
+
+        def over(pump: asyncio.Task[str]) -> None:
+            if edge.pump is pump:
+                edge.pump = None
+
+        edge.ours = ours
+        pump = edge.pump = asyncio.create_task(self._serve(edge, stream), name=f"edge {edge.peer}")
+        pump.add_done_callback(over)
         try:
             await asyncio.wait((pump,))
         except asyncio.CancelledError:
@@ -282,10 +316,12 @@ class Streams:
     async def _keep(self, edge: _Edge) -> None:
         """Dial, serve, and dial again."""
         pause = _FIRST_PAUSE
-        while True:
-            if edge.stream is None:
+        while not self._over:
+            if edge.pump is None:
                 began = asyncio.get_running_loop().time()
                 await self._dial(edge)
+                if self._over:
+                    return
                 if asyncio.get_running_loop().time() - began > 5.0:
                     pause = _FIRST_PAUSE  # it was up for a while
             # Peers that come back together should not knock together.
@@ -302,11 +338,19 @@ class Streams:
             except grpc.aio.AioRpcError as error:
                 self.listener.lost(edge.peer, _explain(edge.peer, error))
                 return
-            if edge.stream is not None:  # the other end was faster
+            if edge.pump is not None:  # the other end was faster
                 call.cancel()
                 return
-            await self._pump(edge, call, ours=True)
-            call.cancel()
+            edge.dialled = True
+            try:
+                await self._pump(edge, call, ours=True)
+                async with asyncio.timeout(_LAST_WORDS):  # to cancel at once might take words back
+                    await call.done_writing()
+                    await call.code()
+            except (TimeoutError, grpc.aio.BaseError, asyncio.InvalidStateError):
+                call.cancel()
+            finally:
+                edge.dialled = False
 
     def _channel(self, edge: _Edge) -> Any:  # the stubs know no channel without serialisers
         options = [*self._options, *_RECONNECT, *tls.channel_options(edge.peer)]
