@@ -12,8 +12,9 @@ PAGE = Path(__file__).with_name("configuration.md")
 HEAD = """\
 # Settings
 
-Written by `make docs` from the models in `desmr_node/config.py`. Files are TOML; a key that is not listed here is refused,
-relative paths start at the folder of the file. A variable in the environment overrides the file's value.
+Written by `make docs` from the models in `desmr_node/config`. Files are TOML; a key that is not listed here
+is refused, relative paths start at the folder of the file. A variable in the environment overrides the
+file's value.
 """
 
 
