@@ -6,7 +6,6 @@ common name and as its only DNS name, and the network id as organisation. One au
 
 import os
 import re
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,14 +14,25 @@ from typing import Literal, Self
 
 import grpc
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from desmr_node.errors import ConfigError, DesmrError
+from desmr_node.transport.keyfiles import LARGEST_FILE as LARGEST_FILE
+from desmr_node.transport.keyfiles import (
+    UNPARSABLE,
+    PrivateKey,
+    read_certificates,
+    read_key,
+    refusal_to_overwrite,
+)
+from desmr_node.transport.keyfiles import certificate_pem as certificate_pem
+from desmr_node.transport.keyfiles import private_pem as private_pem
+from desmr_node.transport.keyfiles import write_private as write_private
+from desmr_node.transport.keyfiles import write_public as write_public
 
-PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
 Fault = Literal["malformed", "authority", "node", "network", "expired", "not-yet-valid"]
 
@@ -34,19 +44,7 @@ SIGNED_RECORD = b"desmr-node signed record v1\0"
 BACKDATED = timedelta(hours=1)
 #: Ours have about 600 bytes; a peer may not make us parse a novel.
 LARGEST_CERTIFICATE = 16_384
-LARGEST_FILE = 1 << 20
 
-#: All that the library may raise over bytes it cannot make sense of; some are not ValueErrors.
-_PARSING = (
-    ValueError,
-    TypeError,
-    UnsupportedAlgorithm,
-    x509.InvalidVersion,
-    x509.DuplicateExtension,
-    x509.ExtensionNotFound,
-    x509.UnsupportedGeneralNameType,
-    UserWarning,  # the library's own, about odd serial numbers and names, where warnings are errors
-)
 _USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 _REMEDY: dict[Fault, str] = {
     "malformed": "have it issued again, with `desmr network init` or by whoever keeps ca.key",
@@ -100,8 +98,8 @@ class Authority:
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read ca.key and ca.pem, as `save` wrote them."""
-        certificate = _read_certificates(Path(folder, "ca.pem"))[0]
-        key = _read_key(Path(folder, "ca.key"))
+        certificate = read_certificates(Path(folder, "ca.pem"))[0]
+        key = read_key(Path(folder, "ca.key"))
         organisations = _attributes(certificate.subject, NameOID.ORGANIZATION_NAME)
         if certificate.public_key() != key.public_key():
             raise ConfigError(f"{folder}: ca.key does not belong to ca.pem: restore the pair from one backup")
@@ -116,9 +114,9 @@ class Authority:
     def save(self, folder: str | Path) -> None:
         """Write ca.key (for the owner only) and ca.pem into ``folder``; neither may exist."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
         if (folder / "ca.pem").exists():  # asked first, so that a refusal leaves no key without certificate
-            raise _exists(folder / "ca.pem")
+            raise refusal_to_overwrite(folder / "ca.pem")
         write_private(folder / "ca.key", private_pem(self.key))
         write_public(folder / "ca.pem", certificate_pem(self.certificate))
 
@@ -153,7 +151,7 @@ class Authority:
             csr = x509.load_pem_x509_csr(csr_pem)
             genuine = csr.is_signature_valid
             key = csr.public_key()
-        except _PARSING:
+        except UNPARSABLE:
             raise ConfigError("the certificate request is not in PEM: send the file `request` made") from None
         if not genuine:
             raise ConfigError("the certificate request was altered on its way: have it sent again")
@@ -198,14 +196,14 @@ class Identity:
         now: datetime | None = None,
     ) -> Self:
         """Read and check the three files; every mistake is a `ConfigError` naming the file and the remedy."""
-        authorities = _read_certificates(Path(ca))
+        authorities = read_certificates(Path(ca))
         for each in authorities:
             if not _is_authority(each):
                 raise ConfigError(
                     f"{ca} holds a certificate that is no authority's: use the network's ca.pem"
                 )
-        own = _read_certificates(Path(certificate))[0]
-        private = _read_key(Path(key))
+        own = read_certificates(Path(certificate))[0]
+        private = read_key(Path(key))
         if own.public_key() != private.public_key():
             raise ConfigError(f"{key} does not belong to {certificate}: use the pair made for one node")
         try:
@@ -250,18 +248,6 @@ def new_key() -> PrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def private_pem(key: PrivateKey) -> bytes:
-    """The key as PKCS#8, unencrypted: for `write_private` and for gRPC, nowhere else."""
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def certificate_pem(certificate: x509.Certificate) -> bytes:
-    """The certificate as text."""
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
 def verify(
     certificate: bytes,
     ca: x509.Certificate | Sequence[x509.Certificate],
@@ -289,7 +275,7 @@ def parse_certificate(data: bytes) -> x509.Certificate:
         # The library reads these when first asked: ask now, so that no later reader meets a surprise.
         _ = subject(certificate), certificate.not_valid_before_utc, certificate.not_valid_after_utc
         return certificate
-    except _PARSING:
+    except UNPARSABLE:
         raise CertificateError("malformed", "the bytes are no certificate") from None
 
 
@@ -310,7 +296,7 @@ def verify_certificate(
         names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uses = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         key = certificate.public_key()
-    except _PARSING:
+    except UNPARSABLE:
         raise CertificateError("malformed", "the certificate lacks what a member's must have") from None
     # gRPC's client looks at the DNS name and its server at the common name: they must not differ
     if nodes != [node] or list(names) != [x509.DNSName(node)]:
@@ -376,111 +362,13 @@ def peer_name(auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
     return node if aliases == set(names) and NODE_ID.fullmatch(node) else None
 
 
-def write_private(path: str | Path, data: bytes) -> None:
-    """Write a new file that only its owner can read, down to the disk; never over an existing one."""
-    _write(Path(path), data, 0o600)
-
-
-def write_public(path: str | Path, data: bytes, *, replace: bool = False) -> None:
-    """Write a new file that all may read; with ``replace``, put it in the place of an old one in one step."""
-    path = Path(path)
-    if not replace:
-        _write(path, data, 0o644)
-        return
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    _write(fresh, data, 0o644)
-    fresh.replace(path)
-    _sync_folder(path.parent)
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    try:
-        # 0600 from the first instant: a mode set afterwards would come too late
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        raise _exists(path) from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written ({error.strerror}): choose another folder") from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)  # whatever the umask says
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)  # half a key helps nobody and would block the next attempt
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _exists(path: Path) -> ConfigError:
-    return ConfigError(f"{path} exists and is not overwritten: choose another folder, or move it away first")
-
-
-def _read(path: Path, *, private: bool = False) -> bytes:
-    try:
-        with path.open("rb") as file:
-            # of the open file, not of the path: what was checked is what is read
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if private and mode & 0o077:
-                raise ConfigError(
-                    f"{path} holds a private key that others than its owner can use (mode {mode:04o}): "
-                    f"chmod 600 {path}"
-                )
-            return file.read(LARGEST_FILE)
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist: correct the path, or run `desmr network init`") from None
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read ({error.strerror}): make it a file this user owns"
-        ) from None
-
-
-def _read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
-    data = _read(path)
-    try:
-        certificates = tuple(x509.load_pem_x509_certificates(data))
-        _ = [(each.subject, each.public_key()) for each in certificates]  # as in parse_certificate
-        return certificates
-    except _PARSING:
-        raise ConfigError(
-            f"{path} holds no certificate in PEM: it must begin with '-----BEGIN CERTIFICATE-----'"
-        ) from None
-
-
-def _read_key(path: Path) -> PrivateKey:
-    data = _read(path, private=True)
-    try:
-        key = serialization.load_pem_private_key(data, None)
-    except TypeError:  # how the library says that a password is missing
-        raise ConfigError(
-            f"{path} is encrypted and a daemon cannot type the password: "
-            f"store the key in plain with `openssl pkey -in {path} -out NEW`, then chmod 600 NEW"
-        ) from None
-    except (ValueError, UnsupportedAlgorithm):
-        raise ConfigError(
-            f"{path} holds no private key in PEM: it must begin with '-----BEGIN PRIVATE KEY-----'"
-        ) from None
-    if not isinstance(key, PrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise ConfigError(f"{path} is not an ECDSA P-256 key: make one with `desmr network init`")
-    return key
-
-
 def _issuer(
     certificate: x509.Certificate, authorities: Sequence[x509.Certificate]
 ) -> x509.Certificate | None:
     for authority in authorities:
         try:
             certificate.verify_directly_issued_by(authority)
-        except (*_PARSING, InvalidSignature):  # another name, another key
+        except (*UNPARSABLE, InvalidSignature):  # another name, another key
             continue
         return authority
     return None
@@ -499,7 +387,7 @@ def _check_dates(certificate: x509.Certificate, now: datetime, what: str) -> Non
 def _is_authority(certificate: x509.Certificate) -> bool:
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except _PARSING:
+    except UNPARSABLE:
         return False
 
 
