@@ -1,4 +1,4 @@
-"""Write desmr_node/transport/wire from the .proto files (`make proto`), or check that it is current (--check)."""
+"""Write desmr_node/transport/wire from the .proto files (`make proto`), or check it is current (--check)."""
 
 import sys
 import tempfile
