@@ -17,7 +17,7 @@ from desmr_node.runtime.audit import AuditFailed, AuditLog
 from desmr_node.runtime.metrics import Metrics
 from desmr_node.runtime.worker import Worker
 from desmr_node.transport import codec
-from desmr_node.transport.streams import Streams
+from desmr_node.transport.streams import LEAST_BACKLOG, Streams
 
 log = logging.getLogger("desmr.node")
 
@@ -199,6 +199,9 @@ class Node:
             log.warning(reason, extra={"peer": peer})
 
     def _compute(self, task: ev.Compute) -> None:
+        if isinstance(task.answer, ev.Begin):  # a neighbour may lack two sums, each with a part of everybody
+            sums = 2 * len(self.machine.members) * self.limits.message_bytes
+            self.streams.most_waiting = max(LEAST_BACKLOG, sums)
         if self.worker.is_quick(task):
             self._events.append(self.worker.compute(task))
             self.metrics.note_round(self._loop.time())

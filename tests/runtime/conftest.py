@@ -58,13 +58,19 @@ class Network:
         self.config = load_network(self.file, environ={})
         self.paths = write_network(self.config, folder, insecure=insecure)
         self.daemons = {}
-        self._runs = {}
+        self.runs = {}
 
     def change(self, node, edit):
         """Let a function edit a node's settings."""
         document = tomllib.loads(self.paths[node].read_text())
         edit(document)
         self.paths[node].write_text(dump_toml(document))
+
+    def rows(self, node):
+        return rows(node)
+
+    def holdout(self, node):
+        return rows(node + "-holdout", 25)
 
     def state(self, node):
         return self.paths[node].parent / "state"
@@ -75,16 +81,16 @@ class Network:
             daemon = Daemon(load_node(self.paths[node], environ={}))
             self.daemons[node] = daemon
             await daemon.start()
-            self._runs[node] = asyncio.create_task(daemon.run(), name=f"run {node}")
+            self.runs[node] = asyncio.create_task(daemon.run(), name=f"run {node}")
 
     async def stop(self, *nodes):
         """End these daemons, or all, as SIGTERM would."""
         ending = {node: self.daemons.pop(node) for node in nodes or list(self.daemons)}
         for daemon in ending.values():
             daemon.stop("the test is over")
-        runs = [self._runs.pop(node) for node in ending if node in self._runs]
+        runs = [self.runs.pop(node) for node in ending if node in self.runs]
         try:
-            await asyncio.gather(*runs)
+            await asyncio.gather(*(run for run in runs if not run.done()))
         finally:
             await asyncio.gather(*(daemon.close() for daemon in ending.values()))
 
