@@ -118,10 +118,11 @@ class Simulation:
                         pass
 
     def result(self) -> NetworkFit:
-        """All members' models side by side; raises if the fit failed."""
+        """All members' models side by side; raises what broke the fit, if it failed."""
         for name, machine in self.machines.items():
             if machine.phase is not Phase.DONE:
-                raise DesmrError(machine.reason or f"{name} is still {machine.phase.value}")
+                broken = [worker.error for worker in self.workers.values() if worker.error is not None]
+                raise broken[0] if broken else DesmrError(machine.reason or f"{name} is still at it")
         return NetworkFit.gather([self.fits[name] for name in sorted(self.fits)], self.network.bytes_sent)
 
 

@@ -16,6 +16,8 @@ class Worker:
     def __init__(self, rows: RowSource, holdout: RowSource | None, spec: FitSpec, seed: int) -> None:
         self._rows, self._holdout, self.spec, self.seed = rows, holdout, spec, seed
         self.share = Share(rows, holdout, spec, seed)
+        #: What broke the present fit, if this worker did.
+        self.error: DesmrError | None = None
 
     def is_quick(self, task: ev.Compute) -> bool:
         """Whether the task takes milliseconds: not worth a thread, whose hand-over costs more than a step."""
@@ -33,10 +35,11 @@ class Worker:
         try:
             return ev.Computed(task.ticket, self._next(task.answer))
         except DesmrError as error:
+            self.error = error
             return ev.Broken(task.ticket, str(error))
 
     def _next(self, answer: object) -> Request:
         if isinstance(answer, ev.Begin):
-            self.share = Share(self._rows, self._holdout, self.spec, self.seed)
+            self.share, self.error = Share(self._rows, self._holdout, self.spec, self.seed), None
             return self.share.begin(answer.graph, answer.index)
         return self.share.answer(answer)  # type: ignore[arg-type]  # a Compute carries a Begin or an Answer
