@@ -76,7 +76,7 @@ def timings(sizes: Sequence[int], rounds: int) -> list[Timing]:
     for _ in range(max(rounds // 10, 3)):
         for n, network in networks.items():
             for member in network.members:  # back to the start, without another pass over the rows
-                member.B, member.duals = member.kept_B, {k: u.copy() for k, u in member.kept_duals.items()}
+                member.rewind()
             beginnings[n].append(_seconds(network, 10) / 10)
     for network in networks.values():
         _seconds(network, 200)

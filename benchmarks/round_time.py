@@ -37,6 +37,7 @@ from desmr_node.runtime.setup import write_network
 
 COLUMNS, ROWS, LAMBDA = 100, 200, 0.05
 MOST_RATIO = 1.3
+WARM_UP = 50
 
 
 class Cost(NamedTuple):
@@ -83,26 +84,30 @@ def daemons(configs: dict[str, Path]) -> Cost:
     pages = {node: load_node(path).metrics.listen or "" for node, path in configs.items()}
     with LocalNetwork(configs) as network:
         network.wait(frozenset({"idle"}))
-        before = {node: scrape(page)["desmr_cpu_seconds_total"] for node, page in pages.items()}
         network.client(min(configs)).start()
-        statuses = network.wait(frozenset({"done", "failed"}))
+        before = {node: scrape(page) for node, page in pages.items()}
+        while min(page["desmr_round_seconds_count"] for page in before.values()) < WARM_UP:
+            before = {node: scrape(page) for node, page in pages.items()}
+        statuses = network.wait(frozenset({"done", "failed"}), pause=1.0)
         failed = [status.message for status in statuses.values() if status.phase == "failed"]
         if failed:
             raise RuntimeError(failed[0])
         after = {node: scrape(page) for node, page in pages.items()}
         sent = sum(peer.bytes_sent for status in statuses.values() for peer in status.peers)
         messages = sum(peer.messages_sent for status in statuses.values() for peer in status.peers)
-    rounds = [page["desmr_round_seconds_count"] for page in after.values()]
-    wall = [
-        page["desmr_round_seconds_sum"] / count for page, count in zip(after.values(), rounds, strict=True)
-    ]
-    processor = [
-        (page["desmr_cpu_seconds_total"] - before[node]) / count
-        for (node, page), count in zip(after.items(), rounds, strict=True)
-    ]
+
+    def per_round(name: str) -> float:
+        counted = "desmr_round_seconds_count"
+        return float(
+            np.mean(
+                [(after[n][name] - before[n][name]) / (after[n][counted] - before[n][counted]) for n in pages]
+            )
+        )
+
     for path in configs.values():
         shutil.rmtree(path.parent / "state")
-    return Cost(1e3 * float(np.mean(wall)), 1e3 * float(np.mean(processor)), round(sent / messages))
+    wall, processor = per_round("desmr_round_seconds_sum"), per_round("desmr_cpu_seconds_total")
+    return Cost(1e3 * wall, 1e3 * processor, round(sent / messages))
 
 
 def bare(configs: dict[str, Path], rounds: int, size: int) -> Cost:

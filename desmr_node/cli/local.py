@@ -70,6 +70,7 @@ class LocalNetwork:
         phases: frozenset[str],
         told: Callable[[dict[str, pb.Status]], None] = lambda _: None,
         timeout: float = 300.0,
+        pause: float = _PAUSE,
     ) -> dict[str, pb.Status]:
         """Look at the nodes until all are in one of the phases; ``told`` sees every look."""
         deadline = time.monotonic() + timeout
@@ -80,7 +81,7 @@ class LocalNetwork:
                 return statuses
             if time.monotonic() > deadline:
                 raise DesmrError(f"the nodes were not {' or '.join(sorted(phases))} within {timeout:.0f} s")
-            time.sleep(_PAUSE)
+            time.sleep(pause)
 
     def _last_words(self, node: str) -> str:
         lines = self.configs[node].with_name("node.log").read_text(errors="replace").splitlines()

@@ -42,14 +42,6 @@ _NEGLIGIBLE = 1e-3
 Matched = Mapping[int, Sequence[tuple[Matrix, Matrix]]]
 
 
-def sum_of(matrices: Mapping[int, Matrix], neighbours: tuple[int, ...], like: Matrix) -> Matrix:
-    """Sum over the neighbours in ascending order: the same bits wherever it is computed."""
-    total = np.zeros_like(like)
-    for k in neighbours:
-        total += matrices[k]
-    return total
-
-
 def _votes(B: Matrix, levels: Vector | float) -> Matrix:
     """1 for every coefficient this member holds to be nonzero, else 0."""
     return (np.abs(B) > _NEGLIGIBLE * np.asarray(levels)).astype(np.float64)
@@ -59,8 +51,10 @@ class Member:
     """A member's rows and the state of its fit.
 
     ``settled`` (p,) is its coefficient vector b_j after the last accepted outer round. ``B`` (p, L) holds the
-    vectors of the current round, one per candidate lambda: what its neighbours receive. ``duals`` are the
-    edge duals u_jk (p, L). Names follow `core.admm`.
+    vectors of the current round, one per candidate lambda: what its neighbours receive. ``duals`` (d, p, L)
+    are the edge duals u_jk and ``received`` the vectors of the last step, stacked in the order of
+    ``neighbours``: an operation on a small array costs its call, so all edges share one. Sums over the stack
+    run from the first to the last, on every machine. Names follow `core.admm`.
     """
 
     rows: ScaledRows
@@ -74,7 +68,8 @@ class Member:
     start: Vector
     settled: Vector
     B: Matrix
-    duals: dict[int, Matrix]
+    duals: Matrix
+    received: Matrix
 
     def __init__(
         self, source: RowSource, spec: FitSpec, neighbours: tuple[int, ...], rng: np.random.Generator
@@ -140,11 +135,11 @@ class Member:
         if plan.carry is None:
             shape = len(self.settled), len(plan.lambdas)
             self.kept_B = np.repeat(self.settled[:, None], shape[1], axis=1)
-            self.kept_duals = {k: np.zeros(shape) for k in self.neighbours}
+            self.kept_duals = np.zeros((len(self.neighbours), *shape))
         else:
             # Contiguous again: sums over an array's axis may round differently in another memory order.
             self.kept_B = np.ascontiguousarray(self.kept_B[:, plan.carry])
-            self.kept_duals = {k: np.ascontiguousarray(u[:, plan.carry]) for k, u in self.kept_duals.items()}
+            self.kept_duals = np.ascontiguousarray(self.kept_duals[:, :, plan.carry])
         if self.spec.loss == "median":
             self.linear = surrogate.linear_term(self.rows.blocks(), self.settled, self.weight, self._pseudo())
         levels, weights = plan.levels(self.spec), self.ground.scaling.penalised
@@ -154,9 +149,13 @@ class Member:
         reference = self.start if plan.carry is None else self.settled
         slopes = share * weights[:, None] * self.penalty.slope(reference[:, None], levels)
         self.objective = LocalObjective(self.linear, levels, weights, share, self.penalty, slopes)
+        self.rewind()
+
+    def rewind(self) -> None:
+        """To the beginning of the outer round."""
         self.B = self.previous = self.kept_B
-        self.received: Mapping[int, Matrix] = dict.fromkeys(self.neighbours, self.kept_B)
-        self.duals = {k: u.copy() for k, u in self.kept_duals.items()}
+        self.received = np.repeat(self.kept_B[None], len(self.neighbours), axis=0)
+        self.duals = self.kept_duals.copy()
 
     def _pseudo(self) -> surrogate.Pseudo:
         return surrogate.Pseudo(
@@ -170,19 +169,26 @@ class Member:
         apply the same rounds: late is fine, unmatched is not.
         """
         tau = self.consensus.tau
-        for k, rounds in pairs.items():
-            for own, theirs in rounds:
-                self.duals[k] += tau * (own - theirs)
+        rounds = [pairs[k] for k in self.neighbours]
+        if all(len(each) == 1 and each[0][0] is rounds[0][0][0] for each in rounds):  # lock-step
+            if rounds:
+                self.duals += tau * (rounds[0][0][0] - np.array([each[0][1] for each in rounds]))
+            return
+        for dual, each in zip(self.duals, rounds, strict=True):
+            for own, theirs in each:
+                dual += tau * (own - theirs)
 
     def step(self, received: Mapping[int, Matrix]) -> None:
         """One ADMM round from the neighbours' newest vectors; its cost does not depend on n.
 
         In lock-step these are the vectors just matched.
         """
-        neighbour_sum = sum_of(received, self.neighbours, self.B)
-        dual_sum = sum_of(self.duals, self.neighbours, self.B)
-        self.previous, self.received = self.B, received
-        self.B = self.consensus.step(self.B, neighbour_sum, dual_sum, self.objective)
+        if self.neighbours:
+            self.received = np.array([received[k] for k in self.neighbours])
+        self.previous = self.B
+        self.B = self.consensus.step(
+            self.B, np.add.reduce(self.received, axis=0), np.add.reduce(self.duals, axis=0), self.objective
+        )
 
     def report(self) -> Report:
         """What this round did, for every candidate: one pass, O(n p L)."""
@@ -205,15 +211,15 @@ class Member:
         # price that in: to first order, loss plus force times coefficients is the loss at the consensus; and
         # since the forces of all members add up to zero, it is the loss itself once they agree.
         metric = self.consensus.metric
-        tilt = np.sum(metric.apply(sum_of(self.duals, self.neighbours, self.B)) * self.B, axis=0)
+        tilt = np.sum(metric.apply(np.add.reduce(self.duals, axis=0)) * self.B, axis=0)
         levels, penalised = plan.levels(spec), self.ground.scaling.penalised
         edges = np.zeros(count)
-        for k in self.neighbours:
-            difference = self.previous - self.received[k]
+        for theirs in self.received:
+            difference = self.previous - theirs
             edges += 0.5 * np.sum(difference * metric.apply(difference), axis=0)  # each edge has two ends
         gap, changed = np.zeros_like(self.B), self.B - self.previous
         if self.neighbours:
-            gap = self.previous - sum_of(self.received, self.neighbours, self.B) / len(self.neighbours)
+            gap = self.previous - np.add.reduce(self.received, axis=0) / len(self.neighbours)
         moved = self.B - self.settled[:, None]
         return Report(
             check=self.weight * check + plan.curvature(spec) * plan.damping * tilt,

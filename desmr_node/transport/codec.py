@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
 from desmr_node.core.agreement import FIRST_BINS
 from desmr_node.protocol.faults import PeerFault
@@ -34,6 +35,8 @@ from desmr_node.transport.wire import peer_pb2 as pb
 
 _DOUBLE, _WORD, _BYTE = np.dtype("<f8"), np.dtype("<u8"), np.dtype(np.uint8)
 _VECTOR_TAG = bytes([pb.Envelope.VECTOR_FIELD_NUMBER << 3 | 2])
+#: Bit maps up to this size are unpacked once and remembered, at most 256 of them.
+_REMEMBERED_BYTES = 512
 _NODE_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 #: Longest sentence, feature name or setting a peer may send, in characters.
 _LONGEST_TEXT = 4_096
@@ -159,13 +162,25 @@ def _read_vector(vector: pb.Vector, limits: Limits) -> Vector:
         if int.from_bytes(present, "little").bit_count() != len(given) or present[-1] >> ((size - 1) % 8 + 1):
             raise PeerFault("sent a bit map that does not match its coefficients")
         flat = np.zeros(size)
-        flat[np.unpackbits(np.frombuffer(present, _BYTE), count=size, bitorder="little").view(bool)] = given
+        flat[_positions(present) if len(present) <= _REMEMBERED_BYTES else _unpacked(present)] = given
     elif len(given) != size:
         raise PeerFault(f"sent {len(given)} coefficients instead of {size}")
     if not np.isfinite(given).all():
         raise PeerFault("sent coefficients that are not finite")
-    B = np.ascontiguousarray(flat.reshape((rows, columns), order="F"), dtype=np.float64)
+    if columns == 1:
+        B = flat.reshape((rows, 1))
+    else:
+        B = np.ascontiguousarray(flat.reshape((rows, columns), order="F"))
     return Vector(_key(vector.fit), _key(vector.outer), _key(vector.inner), B)
+
+
+def _unpacked(present: bytes) -> NDArray[np.intp]:
+    """Where the bits are set."""
+    return np.flatnonzero(np.unpackbits(np.frombuffer(present, _BYTE), bitorder="little"))
+
+
+#: A support rarely changes from one round to the next.
+_positions = lru_cache(maxsize=256)(_unpacked)
 
 
 # -- records -------------------------------------------------------------------------------------------------
