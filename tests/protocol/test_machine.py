@@ -9,6 +9,7 @@ import pytest
 from desmr_node.core.contributions import Closing
 from desmr_node.core.share import Exchange, Sum
 from desmr_node.protocol import events as ev
+from desmr_node.protocol import machine
 from desmr_node.protocol.faults import PeerFault
 from desmr_node.protocol.machine import ASK_AFTER, ASK_AT_MOST, IN_A_FIT, RESTING, TABLE, Machine, Phase
 from desmr_node.protocol.messages import (
@@ -99,8 +100,8 @@ def _messages(fit):
 @pytest.mark.parametrize("phase", Phase)
 def test_nothing_that_can_happen_breaks_a_machine(bench, phase):
     """Every event and every kind of message, sound or hostile, in every phase."""
-    machine = _in_phase(bench, phase)["b"]
-    ticket, fit = machine._ticket, machine.fit
+    node = _in_phase(bench, phase)["b"]
+    ticket, fit = node._ticket, node.fit
     happenings = [
         ev.Called(), ev.Enrolled(Open("b", fit + 1)), ev.Enrolled(Open("b", 77)),
         ev.Declined(fit + 1, "few"),
@@ -115,7 +116,7 @@ def test_nothing_that_can_happen_breaks_a_machine(bench, phase):
     assert {type(m) for m in _messages(1)} == set(get_args(Message))
     for first in happenings:
         for second in (ev.Ticked(), ev.Called(), first):
-            one = copy.deepcopy(machine)
+            one = copy.deepcopy(node)
             effects = one.handle(first, 100.0) + one.handle(second, 200.0)
             assert all(isinstance(effect, ev.Effect) for effect in effects)
             assert one.phase is not Phase.FAILED or one.reason
@@ -304,6 +305,23 @@ def test_an_old_answer_to_enrol_is_ignored(pair):
     assert pair["a"].reason == "changed my mind"
 
 
+def test_the_answer_to_an_older_enrol_is_not_taken_for_the_newer_ones(pair):
+    pair.call("a")
+    assert pair.tell("a", ev.Received("b", Ask(5, 0, (), False))) == ["enrol in 5"]
+    assert pair.tell("a", ev.Declined(1, "few")) == []
+    assert pair.tell("a", ev.Enrolled(Open("a", 1))) == []
+    assert pair["a"].phase is Phase.MEETING
+    assert pair.tell("a", ev.Enrolled(Open("a", 5)))[0] == "report fit 5 begins"
+
+
+def test_the_end_of_an_older_fit_does_not_end_the_one_we_wait_for(pair):
+    pair.call("a")
+    pair.tell("a", ev.Received("b", Ask(5, 0, (), False)))
+    assert pair.tell("a", ev.Received("b", Abort(2, "b", "long ago"))) == []
+    assert pair["a"].phase is Phase.MEETING
+    assert pair.tell("a", ev.Received("b", Abort(5, "b", "this one")))[0] == "report fit failed: b: this one"
+
+
 @pytest.mark.parametrize("network", ["pair", "path"])
 def test_a_broken_worker_fails_the_fit_everywhere_with_its_reason(request, network):
     net = request.getfixturevalue(network)
@@ -363,8 +381,11 @@ def test_after_a_failure_the_next_fit_can_be_called_by_anyone(path):
         assert set(path.kept.values()) == {(2 * number, ("a", "b", "c", "d"))}
 
 
-def test_a_stop_while_meeting_leaves_the_neighbours_last_fit_alone(pair):
-    pair.call().flow(idle="b")
+@pytest.mark.parametrize(
+    "caller", "ab"
+)  # who called the last fit: a knows its number from b, or is its author
+def test_a_stop_while_meeting_leaves_the_neighbours_last_fit_alone(pair, caller):
+    pair.call(caller).flow(idle="b")
     for _ in range(20):
         if pair["a"].phase is not Phase.DONE:
             if pair.todo["b"]:
@@ -435,6 +456,14 @@ def test_a_refusal_somewhere_ends_the_fit_for_those_who_wait(bench):
     net.call("c").flow()
     assert net["b"].phase is net["c"].phase is Phase.FAILED
     assert net["c"].reason == "b: feature 1 is 'z' at b and 'x' at a"
+
+
+def test_a_neighbour_that_refuses_in_mid_fit_ends_it_at_once(path):
+    path.call().flow(idle="b")
+    path.tell("b", ev.Received("c", Reject("[fit] penalty differs")))
+    path.flow(idle="b")
+    assert path["b"].reason == "c refuses: [fit] penalty differs"
+    assert path["a"].reason == "b: c refuses: [fit] penalty differs"
 
 
 def test_a_mended_neighbour_is_welcome(bench):
@@ -604,7 +633,7 @@ def test_members_out_of_nowhere_fail_the_fit_in_words(pair):
 # -- restarts ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("steps", range(1, 9))
+@pytest.mark.parametrize("steps", range(4))
 def test_a_peer_restarted_in_mid_fit_ends_it_and_the_next_one_goes_well(path, steps):
     """Wherever the fit has got to: nobody waits for a place that is lost."""
     path.call().flow(idle="b")
@@ -612,8 +641,7 @@ def test_a_peer_restarted_in_mid_fit_ends_it_and_the_next_one_goes_well(path, st
         if path.todo["b"]:
             path.work("b")
         path.flow(idle="b")
-    if path["a"].phase is Phase.DONE:
-        pytest.skip("it was over by then")
+    assert path["a"].phase in IN_A_FIT
     path.todo["b"].clear()
     path.boot("b", incarnation=1)
     for other in "ac":
@@ -633,7 +661,10 @@ def test_a_peer_restarted_between_fits_is_nothing_special(path):
     path.boot("b", incarnation=1)
     path.connect("a", "b")
     path.connect("b", "c")
+    # Nothing of the old fit, in which the new b has no part.
+    assert path.deliver("b", "a") == ["report b is up", "to b: done 1"]
     path.flow()
+    assert path["b"].phase is Phase.IDLE
     path.call("b").flow()
     assert set(path.kept.values()) == {(2, ("a", "b", "c", "d"))}
 
@@ -736,14 +767,17 @@ def test_patience_ends_with_the_peers_name_and_reason(bench):
     assert net.tell("a", ev.Ticked()) == ["report fit failed: b has been away for 60 s (connection reset)"]
 
 
-@pytest.mark.parametrize("start", [0.1, 0.3, 1e3 / 3, 1e6 / 7])
-def test_a_tick_at_the_deadline_always_moves_it(bench, start):
-    net = _exchanging(bench("ab", ["ab"], patience=0.7).up())
-    net.now = start
-    net.lose("a", "b")
-    net.now = net["a"].deadline()
-    net.tell("a", ev.Ticked())
-    assert net["a"].deadline() > net.now
+def test_a_tick_at_the_deadline_always_moves_it(bench):
+    """Start plus patience minus start may be less than patience in floating point."""
+    starts = [0.1 * k for k in range(60)]
+    assert any((start + 0.7) - start < 0.7 for start in starts)
+    for start in starts:
+        net = _exchanging(bench("ab", ["ab"], patience=0.7).up())
+        net.now = start
+        net.lose("a", "b")
+        net.now = start + 0.7
+        net.tell("a", ev.Ticked())
+        assert net["a"].phase is Phase.FAILED
 
 
 def test_patience_without_end(bench):
@@ -780,6 +814,19 @@ def test_a_fit_that_waits_for_somebody_absent_ends_for_all_who_heard_of_it(bench
     net.flow()
     assert {net[k].phase for k in "abc"} == {Phase.FAILED}
     assert net["a"].reason == "c: d has been away for 60 s (not connected yet)"
+
+
+# -- bundles -------------------------------------------------------------------------------------------------
+
+
+def test_records_travel_in_bundles_of_bounded_size(bench, monkeypatch):
+    monkeypatch.setattr(machine, "_BUNDLE", 2 * 8 * WORDS + 10)  # two parts
+    leaves = "bcdefgh"
+    net = bench("a" + leaves, ["a" + leaf for leaf in leaves]).up().call()
+    net.flow(idle="a").flow()  # all others' parts wait for a
+    assert set(net.kept.values()) == {(1, ("a", *leaves))}
+    bundles = [text.split()[-1] for name, text in net.said if name == "a" and "flood 1/1 " in text]
+    assert max(len(bundle.split("+")) for bundle in bundles) == 2
 
 
 # -- with a lag ----------------------------------------------------------------------------------------------
