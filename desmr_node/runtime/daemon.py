@@ -224,6 +224,9 @@ class Daemon:
     async def _probe(self, identity: tls.Identity | None) -> None:
         """Look for the reason where a neighbour does not come up: the end that listens sees nothing else."""
         addresses = {n.id: n.address for n in self.config.neighbours}
+        dialled = {n.id: self.config.dials(n) for n in self.config.neighbours}
+        own = self.config.node
+        waits = f"{{}} answers at {{}} but does not dial us: see whether {own} is among its [[neighbours]]"
         pause = _PROBE_AFTER
         while True:
             await asyncio.sleep(pause)
@@ -232,9 +235,10 @@ class Daemon:
                 address = addresses[name]
                 if peer.state == "away" and address is not None:
                     found = await probe(address, name, identity)
-                    if not found.ok and self.node.machine.peers[name].state == "away":
-                        self.node.lost(name, found.sentence)
-                        self.node.warn(name, found.sentence)
+                    sentence = found.sentence
+                    if found.ok:
+                        sentence = "" if dialled[name] else waits.format(name, address)
+                    self.node.diagnosed(name, sentence)
 
     # -- the end ---------------------------------------------------------------------------------------
 

@@ -55,7 +55,9 @@ class Node:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="rows")
         self._held: list[tuple[str, bytes]] = []
         self._due = 0
-        self._told: dict[str, str] = {}
+        self._told: set[tuple[str, str]] = set()
+        #: What was found out about neighbours that stay away: better than what the next attempt will say.
+        self._diagnoses: dict[str, str] = {}
         self._unaudited: list[str] = []
         self._closed = False
 
@@ -99,7 +101,21 @@ class Node:
 
     def lost(self, peer: str, reason: str) -> None:
         """A stream is gone."""
-        self.tell(ev.Lost(peer, reason))
+        seen = self.machine.peers[peer]
+        if seen.state == "up":  # the machine reports it; whatever comes next is news
+            self._diagnoses.pop(peer, None)
+            self._told = {(who, what) for who, what in self._told if who != peer}
+        elif seen.state != "refused":
+            self.warn(peer, self._diagnoses.get(peer, reason), logging.INFO)
+        self.tell(ev.Lost(peer, self._diagnoses.get(peer, reason)))
+
+    def diagnosed(self, peer: str, sentence: str) -> None:
+        """Why a neighbour does not come up; an empty sentence if nothing seems to be wrong."""
+        self._diagnoses.pop(peer, None)
+        if sentence and self.machine.peers[peer].state == "away":
+            self._diagnoses[peer] = sentence
+            self.warn(peer, sentence)
+            self.lost(peer, sentence)
 
     def received(self, peer: str, data: bytes) -> None:
         """Foreign bytes. Vectors that cannot let us step yet are left unread until the last one is in.
@@ -190,13 +206,13 @@ class Node:
         self.warn(effect.peer, effect.reason)
         self.streams.drop(effect.peer, effect.reason)
 
-    def warn(self, peer: str, reason: str) -> None:
+    def warn(self, peer: str, reason: str, level: int = logging.WARNING) -> None:
         """Say a thing once, not at every attempt."""
-        if self._told.get(peer) != reason:
+        if (peer, reason) not in self._told:
             if len(self._told) > 1_000:
                 self._told.clear()
-            self._told[peer] = reason
-            log.warning(reason, extra={"peer": peer})
+            self._told.add((peer, reason))
+            log.log(level, reason, extra={"peer": peer})
 
     def _compute(self, task: ev.Compute) -> None:
         if isinstance(task.answer, ev.Begin):  # a neighbour may lack two sums, each with a part of everybody
