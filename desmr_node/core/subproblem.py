@@ -61,7 +61,13 @@ class _Factor:
 
 
 class Solver:
-    """Solves problems with one Q; remembers the factors of recent supports, within a fixed budget."""
+    """Solves problems with one Q; remembers the factors of recent supports, within a fixed budget.
+
+    An array of weights must not be changed while it is in use: it is looked at once.
+    """
+
+    _w: Matrix
+    _free: Mask
 
     def __init__(self, Q: Quadratic) -> None:
         self.Q = Q
@@ -70,6 +76,7 @@ class Solver:
         self.held = 0
         self._factors: dict[bytes, _Factor] = {}
         self._clock = self._tidied = 0
+        self._weights: Matrix | None = None
 
     def solve(self, rhs: Matrix, weights: Matrix, start: Matrix, tolerance: float = 1e-12) -> Matrix:
         """Minimise each column's problem. Q must be positive definite.
@@ -85,10 +92,15 @@ class Solver:
         """
         self._clock += 1
         # In here problems are rows, so that each is contiguous.
-        q, w = np.ascontiguousarray(rhs.T), np.ascontiguousarray(weights.T)
+        q = np.ascontiguousarray(rhs.T)
+        if weights is not self._weights:  # they stay the same for a whole outer round
+            self._weights, self._w = weights, np.ascontiguousarray(weights.T)
+            self._free = self._w <= 0.0
+        w = self._w
         signs = np.sign(np.ascontiguousarray(start.T))
-        signs[w <= 0.0] = 0.0  # a free coefficient is always on the support and has no side
-        B, gradient, offenders = self._attempt(q, w, signs, tolerance)
+        signs[self._free] = 0.0  # a free coefficient is always on the support and has no side
+        free = self._free
+        B, gradient, offenders = self._attempt(q, w, free, signs, tolerance)
         if not np.count_nonzero(offenders):
             return np.ascontiguousarray(B.T)
         result, left = B, np.arange(len(B))
@@ -100,22 +112,22 @@ class Solver:
                 return np.ascontiguousarray(result.T)
             if len(open_) < len(left):
                 left, count, fewest, patience = left[open_], count[open_], fewest[open_], patience[open_]
-                q, w, signs = q[open_], w[open_], signs[open_]
+                q, w, free, signs = q[open_], w[open_], free[open_], signs[open_]
                 gradient, offenders = gradient[open_], offenders[open_]
             patience = np.where(count < fewest, _PATIENCE, patience - 1)
             fewest = np.minimum(count, fewest)
             _change_sides(signs, gradient, offenders, one_at_a_time=patience < 0)
-            B, gradient, offenders = self._attempt(q, w, signs, tolerance)
+            B, gradient, offenders = self._attempt(q, w, free, signs, tolerance)
             result[left] = B
         slack = _DESCENT_SLACK * _slack(q, w, tolerance)
         result[left] = _coordinate_descent(self.Q, q.T, w.T, start.T[left].T, slack).T
         return np.ascontiguousarray(result.T)
 
-    def _attempt(self, q: Matrix, w: Matrix, signs: Matrix, tolerance: float) -> _Attempt:
+    def _attempt(self, q: Matrix, w: Matrix, free: Mask, signs: Matrix, tolerance: float) -> _Attempt:
         """Minimisers with these signs on the support and zero off it, their gradients, and who offends."""
         target = q - w * signs
         support = signs.astype(np.bool_)
-        support |= w <= 0.0
+        support |= free
         B = np.zeros(q.shape)
         for row in range(len(q)):
             factor = self._factor(support[row])

@@ -307,6 +307,7 @@ async def serve(config: NodeConfig, *, once: bool = False) -> int:
         # What is loaded by now stays: the collector need not look at it again in the middle of a round.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
         return await daemon.run(once=once)
     finally:
         await daemon.close()
