@@ -111,8 +111,7 @@ def round_megabytes(case: Case) -> float:
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             received = {k: sent[k] for k in member.neighbours}
-            member.match({k: [(member.B, B)] for k, B in received.items()})
-            member.step(received)
+            member.step(received, {k: [(member.B, B)] for k, B in received.items()})
             most = max(most, tracemalloc.get_traced_memory()[1] - before)
     tracemalloc.stop()
     return most / 1e6

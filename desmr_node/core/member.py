@@ -169,22 +169,22 @@ class Member:
         apply the same rounds: late is fine, unmatched is not.
         """
         tau = self.consensus.tau
-        rounds = [pairs[k] for k in self.neighbours]
-        if all(len(each) == 1 and each[0][0] is rounds[0][0][0] for each in rounds):  # lock-step
-            if rounds:
-                self.duals += tau * (rounds[0][0][0] - np.array([each[0][1] for each in rounds]))
-            return
-        for dual, each in zip(self.duals, rounds, strict=True):
-            for own, theirs in each:
+        for k, dual in zip(self.neighbours, self.duals, strict=True):
+            for own, theirs in pairs[k]:
                 dual += tau * (own - theirs)
 
-    def step(self, received: Mapping[int, Matrix]) -> None:
+    def step(self, newest: Mapping[int, Matrix], matched: Matched) -> None:
         """One ADMM round from the neighbours' newest vectors; its cost does not depend on n.
 
-        In lock-step these are the vectors just matched.
+        ``matched`` are the pairs that `match` has yet to see: in lock-step one of each neighbour, with its
+        newest vector.
         """
-        if self.neighbours:
-            self.received = np.array([received[k] for k in self.neighbours])
+        self.received = np.array([newest[k] for k in self.neighbours]).reshape(-1, *self.B.shape)
+        B = self.B
+        if all(len(m := matched[k]) == 1 and m[0][0] is B and m[0][1] is newest[k] for k in self.neighbours):
+            self.duals += self.consensus.tau * (B - self.received)
+        else:
+            self.match(matched)
         self.previous = self.B
         self.B = self.consensus.step(
             self.B, np.add.reduce(self.received, axis=0), np.add.reduce(self.duals, axis=0), self.objective

@@ -50,8 +50,7 @@ def lock_step(members: Sequence[Member]) -> None:
     sent = [member.B for member in members]
     for member, B in zip(members, sent, strict=True):
         received = {k: sent[k] for k in member.neighbours}
-        member.match({k: [(B, received[k])] for k in member.neighbours})
-        member.step(received)
+        member.step(received, {k: [(B, received[k])] for k in member.neighbours})
 
 
 def fit(sources: Sequence[RowSource], graph: Graph, spec: FitSpec, seed: int = 0) -> NetworkFit:
@@ -66,7 +65,7 @@ def fit(sources: Sequence[RowSource], graph: Graph, spec: FitSpec, seed: int = 0
     ground = agreement.survey(moments, spreads, graph, spec)
     start = traffic.total([member.prepare(ground) for member in members])
     metric = agreement.metric(start, ground, spec)
-    tau = penalty_parameter(graph) if spec.tau == "auto" else spec.tau
+    tau = penalty_parameter(graph, spec.max_lag) if spec.tau == "auto" else spec.tau
     for member in members:
         member.connect(metric, tau, start.pilot)
 

@@ -156,7 +156,7 @@ class Share:
 
     def _connect(self, start: Start) -> Request:
         spec, ground = self.spec, self.ground
-        tau = penalty_parameter(self.graph) if spec.tau == "auto" else spec.tau
+        tau = penalty_parameter(self.graph, spec.max_lag) if spec.tau == "auto" else spec.tau
         self.start = start.pilot
         self.member.connect(agreement.metric(start, ground, spec), tau, start.pilot)
         return self._open(agreement.first_plan(start, ground, spec))
@@ -179,8 +179,7 @@ class Share:
         return Exchange(self.plan.outer, self.inner, B)
 
     def _step(self, neighbours: Neighbours) -> Request:
-        self.member.match(neighbours.matched)
-        self.member.step(neighbours.newest)
+        self.member.step(neighbours.newest, neighbours.matched)
         self.inner += 1
         if self.inner < self.spec.inner:
             return self._exchange()

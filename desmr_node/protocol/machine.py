@@ -600,6 +600,8 @@ class Machine:
             if flood and flood.number == ask.number:
                 records = flood.of(ask.missing or flood.records)
                 self._send_records(name, flood.number, records)
+            elif flood and ask.number == 0:  # it could not keep records of a sum before it knew the members
+                self._send_records(name, flood.number, flood.of(flood.records))
         if ask.vectors:
             for vector in self.rounds.retained:
                 self._send(name, vector)

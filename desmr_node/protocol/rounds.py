@@ -22,6 +22,8 @@ class Rounds:
         self._own: dict[int, Matrix] = {}
         self._received: dict[str, dict[int, Matrix]] = {k: {} for k in neighbours}
         self._early: dict[str, Matrix] = {}
+        #: The last round up to which all of a neighbour's vectors are in: a gap would leave a pair unmatched.
+        self._reach = dict.fromkeys(neighbours, -1)
         self._matched = dict.fromkeys(neighbours, -1)
         #: What a neighbour may still lack: it is at most `max_lag` + 1 rounds behind, and of the rounds
         #: before its own it may lack `max_lag` more.
@@ -34,8 +36,10 @@ class Rounds:
             self._own.clear()
             for peer, received in self._received.items():
                 received.clear()
+                self._reach[peer] = -1
                 if peer in self._early:
                     received[0] = self._early[peer]
+                    self._reach[peer] = 0
             self._early.clear()
             self._matched = dict.fromkeys(self.neighbours, -1)
         self.inner = vector.inner
@@ -65,19 +69,14 @@ class Rounds:
                 f"instead of {self._own[self.inner].shape}"
             )
         received[vector.inner] = vector.B
+        while self._reach[peer] + 1 in received:
+            self._reach[peer] += 1
         return True
 
     def lacking(self, drain: bool = False) -> list[str]:
         """Neighbours without whose vectors we cannot take the next step (or close the round)."""
         needed = self.inner if drain else max(self.inner - self.max_lag, 0)
-        return [k for k in self.neighbours if self._reach(k) < needed]
-
-    def _reach(self, peer: str) -> int:
-        """The last round up to which all the peer's vectors are in: a gap would leave a pair unmatched."""
-        reach = self._matched[peer]
-        while reach + 1 in self._received[peer]:
-            reach += 1
-        return reach
+        return [k for k, reach in self._reach.items() if reach < needed]
 
     def misshapen(self) -> list[str]:
         """Neighbours whose early first vector has not the shape that the round turned out to have."""
@@ -91,18 +90,13 @@ class Rounds:
         """
         newest, matched = {}, {}
         for peer, index in self.neighbours.items():
-            received = self._received[peer]
-            pairs = []
-            while self._matched[peer] + 1 in received and self._matched[peer] < self.inner:
-                self._matched[peer] += 1
-                t = self._matched[peer]
-                pairs.append((self._own[t], received[t]))
-            newest[index] = received[max(t for t in received if t <= self.inner)]
-            matched[index] = pairs
-            # The newest matched vector stays: with a lag it may have to serve again.
-            for t in [t for t in received if t < self._matched[peer]]:
+            received, last = self._received[peer], self._matched[peer]
+            now = self._matched[peer] = min(self._reach[peer], self.inner)
+            matched[index] = [(self._own[t], received[t]) for t in range(last + 1, now + 1)]
+            newest[index] = received[now]
+            for t in range(max(last, 0), now):  # the newest stays: with a lag it may have to serve again
                 del received[t]
-        oldest = min(self._matched.values(), default=self.inner)
-        for t in [t for t in self._own if t <= oldest and t < self.inner]:
+        done = min(self._matched.values(), default=self.inner)
+        for t in [t for t in self._own if t <= done and t < self.inner]:
             del self._own[t]
         return Neighbours(newest, matched)

@@ -44,8 +44,7 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self.machine = Machine(setup, self._loop.time())
         self.worker, self.limits, self.metrics = worker, limits, metrics
-        #: Set when anything changes, and replaced by a new one: any number may wait, each for its own.
-        self.changed = asyncio.Event()
+        self._changed: asyncio.Event | None = None
         #: Fails with whatever broke this node, if it is our own fault.
         self.crashed: asyncio.Future[None] = self._loop.create_future()
         self._enrol, self._keep, self._audit = enrol, keep, audit
@@ -92,8 +91,16 @@ class Node:
         self._due = len(machine.waiting_for()) if machine.phase is Phase.EXCHANGING else 0
         if self._timer is None:
             self._set_timer()
-        changed, self.changed = self.changed, asyncio.Event()
-        changed.set()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set at the next change, for all who asked for it before: take it first, then look, then wait."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        return self._changed
 
     def connected(self, peer: str) -> None:
         """A stream is up."""

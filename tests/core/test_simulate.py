@@ -316,7 +316,7 @@ def test_a_loop_that_leaves_the_numbers_is_called_off_in_words(monkeypatch: pyte
     """Whatever goes wrong inside the inner loop, no NaN leaves a node."""
     X, y = network()
 
-    def nonsense(self: Member, received: object) -> None:
+    def nonsense(self: Member, newest: object, matched: object) -> None:
         self.B = np.full_like(self.B, np.nan)
 
     monkeypatch.setattr(Member, "step", nonsense)
@@ -327,7 +327,7 @@ def test_a_loop_that_leaves_the_numbers_is_called_off_in_words(monkeypatch: pyte
 def test_a_fit_that_got_worse_returns_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = network()
 
-    def astray(self: Member, received: object) -> None:
+    def astray(self: Member, newest: object, matched: object) -> None:
         self.B = self.B + 50.0
 
     monkeypatch.setattr(Member, "step", astray)

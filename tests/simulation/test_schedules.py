@@ -281,7 +281,7 @@ def test_bytes_are_counted_alike_with_and_without_the_codec():
 def lagging(max_lag):
     """One lambda and rounds enough to get to the end. At a lag of two an edge must pull more gently."""
     settings = {"penalty": "l1", "lambda_": 0.05, "loss": "squared", "outer": 2, "inner": 150}
-    return FitSpec(**settings, tolerance=0.0, max_lag=max_lag, tau=0.2 if max_lag == 2 else "auto")
+    return FitSpec(**settings, tolerance=0.0, max_lag=max_lag)
 
 
 @cache
