@@ -74,6 +74,16 @@ class _Stream(Protocol):
         """Send; waits while the peer's window is full."""
 
 
+class _Opened:
+    """A stream of which one message has been read already."""
+
+    def __init__(self, stream: _Stream, first: bytes) -> None:
+        self._stream, self._first, self.write = stream, [first], stream.write
+
+    async def read(self) -> Any:
+        return self._first.pop() if self._first else await self._stream.read()
+
+
 @dataclass(slots=True)
 class Traffic:
     """What has passed over an edge since the process started."""
@@ -100,7 +110,6 @@ class _Edge:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     limit: asyncio.Timeout | None = None
     closing: str = ""
-    dialled: bool = False
 
 
 class Streams:
@@ -125,7 +134,7 @@ class Streams:
         #: Bytes that may wait for one peer.
         self.most_waiting = LEAST_BACKLOG
         self._server: grpc.aio.Server | None = None
-        self._dialling: list[tuple[asyncio.Task[None], _Edge]] = []
+        self._dialling: list[asyncio.Task[None]] = []
         self._over = False
 
     # -- life ------------------------------------------------------------------------------------------
@@ -157,8 +166,7 @@ class Streams:
         """Open the edges that this end opens, and keep them open."""
         for edge in self._edges.values():
             if edge.address is not None:
-                task = asyncio.create_task(self._keep(edge), name=f"dial {edge.peer}")
-                self._dialling.append((task, edge))
+                self._dialling.append(asyncio.create_task(self._keep(edge), name=f"dial {edge.peer}"))
 
     async def close(self) -> None:
         """End all streams, letting what was said be heard."""
@@ -167,10 +175,9 @@ class Streams:
         for edge in self._edges.values():
             self.drop(edge.peer, f"{self.node} is shutting down")
         await asyncio.gather(*pumps, return_exceptions=True)
-        for task, edge in self._dialling:
-            if not edge.dialled:  # what was dialled comes to its own end
-                task.cancel()
-        await asyncio.gather(*(task for task, _ in self._dialling), return_exceptions=True)
+        for task in self._dialling:
+            task.cancel()
+        await asyncio.gather(*self._dialling, return_exceptions=True)
         if self._server is not None:
             await self._server.stop(grace=0.2)
 
@@ -219,7 +226,11 @@ class Streams:
         reason = f"the stream to {edge.peer} was closed"
         try:
             done, _ = await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-            reason = "; ".join(sorted(task.result() for task in done))
+            reason = "; ".join(sorted({task.result() for task in done}))
+            if edge.closing and isinstance(stream, grpc.aio.Call):
+                # To cancel a call takes back what was just written: let the other end finish it.
+                await stream.done_writing()  # type: ignore[attr-defined]  # missing in the stubs
+                await asyncio.wait((reader,), timeout=_LAST_WORDS)
             return reason
         finally:
             for task in (reader, writer):
@@ -241,7 +252,8 @@ class Streams:
                 return await _why_ended(peer, stream)
             traffic.bytes_received += len(data)
             traffic.messages_received += 1
-            received(peer, data)
+            if not edge.closing:
+                received(peer, data)
 
     async def _write(self, edge: _Edge, stream: _Stream) -> str:
         waiting, wake, traffic = edge.waiting, edge.wake, edge.traffic
@@ -284,9 +296,16 @@ class Streams:
         elif edge.pump is not None and edge.ours and self.node < name:
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, f"{self.node} has opened this edge itself")
         else:
+            stream: _Stream = context
+            if edge.address is not None and name < self.node:
+                # Both ends dial, and the smaller id may have taken our stream instead: it has its say first.
+                first = await context.read()
+                if first is EOF:
+                    return
+                stream = _Opened(context, first)
             if edge.pump is not None:  # a second stream of the same peer: the first must be dead
                 edge.pump.cancel()
-            reason = await self._pump(edge, context, ours=False)
+            reason = await self._pump(edge, stream, ours=False)
             await context.abort(grpc.StatusCode.ABORTED, reason)
 
     def _caller(self, context: grpc.aio.ServicerContext[Any, Any]) -> str:
@@ -320,8 +339,6 @@ class Streams:
             if edge.pump is None:
                 began = asyncio.get_running_loop().time()
                 await self._dial(edge)
-                if self._over:
-                    return
                 if asyncio.get_running_loop().time() - began > 5.0:
                     pause = _FIRST_PAUSE  # it was up for a while
             # Peers that come back together should not knock together.
@@ -341,16 +358,8 @@ class Streams:
             if edge.pump is not None:  # the other end was faster
                 call.cancel()
                 return
-            edge.dialled = True
-            try:
-                await self._pump(edge, call, ours=True)
-                async with asyncio.timeout(_LAST_WORDS):  # to cancel at once might take words back
-                    await call.done_writing()
-                    await call.code()
-            except (TimeoutError, grpc.aio.BaseError, asyncio.InvalidStateError):
-                call.cancel()
-            finally:
-                edge.dialled = False
+            await self._pump(edge, call, ours=True)
+            call.cancel()
 
     def _channel(self, edge: _Edge) -> Any:  # the stubs know no channel without serialisers
         options = [*self._options, *_RECONNECT, *tls.channel_options(edge.peer)]

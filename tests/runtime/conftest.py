@@ -105,11 +105,15 @@ class Network:
                         return
                     await changed.wait()
         except TimeoutError:
-            machine = watched.machine
+            raise AssertionError(f"{node} {what}; {self._standing()}") from None
+
+    def _standing(self):
+        said = []
+        for node, daemon in self.daemons.items():
+            machine = daemon.node.machine
             peers = {name: (peer.state, peer.reason) for name, peer in machine.peers.items()}
-            raise AssertionError(
-                f"{node} is {machine.phase.value} ({machine.reason}), {peers} {what}"
-            ) from None
+            said.append(f"{node}: {machine.phase.value} {machine.reason} {peers}")
+        return "; ".join(said)
 
     async def phase(self, phase, *nodes):
         """Wait until these nodes, or all, are in the phase."""
@@ -202,8 +206,8 @@ def _threads():
 
 
 @pytest.fixture
-async def nothing_stays():
-    """Fails if the test leaves a task, thread, socket or file behind."""
+async def nothing_stays(caplog):
+    """Fails if the test leaves a task, thread, socket or file behind, or a library complained."""
     async with grpc.aio.insecure_channel("127.0.0.1:1"):  # starts what gRPC starts once
         tasks, files, threads = asyncio.all_tasks(), _open_files(), _threads()
         yield
@@ -215,3 +219,6 @@ async def nothing_stays():
                 break
             await asyncio.sleep(0.02)
         assert (left, opened, running) == (set(), Counter(), set())
+    records = caplog.get_records("call") + caplog.records
+    foreign = {r.getMessage() for r in records if not r.name.startswith("desmr") and r.levelname != "DEBUG"}
+    assert foreign == set()

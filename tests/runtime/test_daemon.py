@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from desmr_node.config import load_node
 from desmr_node.errors import DesmrError
+from desmr_node.protocol import machine as machine_module
 from desmr_node.protocol.machine import Phase
 from desmr_node.protocol.messages import Abort, Flood, Vector
 from desmr_node.protocol.sealing import MaskKey
@@ -93,6 +94,16 @@ async def test_the_first_fit_begins_by_itself(network):
     await net.start()
     await net.phase(Phase.DONE)
     assert {net.daemons[node].node.machine.fit for node in net.nodes} == {1}
+
+
+async def test_nobody_repeats_itself_on_a_sound_network(network, monkeypatch):
+    """A node that begins late gets what it could not keep yet, without having to find out by waiting."""
+    monkeypatch.setattr(machine_module, "ASK_AFTER", 1_000.0)
+    net = network("ab", ("ab",))
+    await net.start()
+    for node in 6 * "ab":
+        await net.fit(node)
+        assert net.daemons["b"].node.machine.phase is Phase.DONE
 
 
 async def test_results_as_files(network):
