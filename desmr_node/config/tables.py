@@ -150,7 +150,7 @@ class SharedConfig(FrozenTable):
         60.0, description='seconds to wait for a peer that stays away, or "forever"'
     )
     autostart: StrictBool = Field(
-        False, description="begin the first fit as soon as the node is up, not on `desmr start`"
+        False, description="begin the first fit as soon as the node is up, without waiting for `desmr start`"
     )
     floors: FloorsConfig = Field(FloorsConfig(), description="what a node must hold to take part")
     log: LogConfig = Field(LogConfig(), description="what the daemon writes to standard error")

@@ -102,7 +102,10 @@ _BUNDLE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a node is, for as long as its process lives. ``patience`` in seconds, or infinity."""
+    """What a node is, for as long as its process lives. ``patience`` in seconds, or infinity.
+
+    ``last_fit`` is the number of the last fit it finished in an earlier life.
+    """
 
     network: str
     node: str
@@ -112,6 +115,7 @@ class Setup:
     max_lag: int = 0
     patience: float = 60.0
     incarnation: int = 0
+    last_fit: int = 0
 
 
 @dataclass(slots=True)
@@ -139,7 +143,7 @@ class Machine:
         self.setup = setup
         self.phase = Phase.IDLE
         self.reason = ""
-        self.fit = 0
+        self.fit = setup.last_fit
         self.began = self.ended = now
         self.peers = {k: Peer(since=now) for k in sorted(setup.neighbours)}
         self.roster: sums.Roster | None = None

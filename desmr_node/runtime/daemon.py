@@ -22,7 +22,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from desmr_node.config import NodeConfig, split_address
 from desmr_node.core.fit import MemberFit
 from desmr_node.data import Table, open_rows
-from desmr_node.errors import ConfigError
+from desmr_node.errors import ConfigError, DataError
 from desmr_node.protocol import events as ev
 from desmr_node.protocol.machine import Phase, Setup
 from desmr_node.protocol.messages import Schema
@@ -89,6 +89,10 @@ class Daemon:
         table = open_rows(config.data, node=config.node)
         holdout = open_rows(config.data, "holdout", node=config.node).rows if config.data.holdout else None
         self._prepare_state()
+        try:
+            self.result = results.read(config.state, config.network, config.node)
+        except DataError as error:
+            log.warning(str(error))
         schema = Schema(table.response, table.features)
         signer: Signer = BareSigner() if identity is None else CertificateSigner(identity)
         declined = below_floor(config, table)
@@ -108,6 +112,7 @@ class Daemon:
             max_lag=config.fit.max_lag,
             patience=float("inf") if config.patience == "forever" else config.patience,
             incarnation=secrets.randbits(64),
+            last_fit=self.result["fit"] if self.result else 0,
         )
         metrics = Metrics()
         limits = codec.Limits.of(len(table.features), config.fit.lambdas)
@@ -135,7 +140,7 @@ class Daemon:
             f"{table.rows.count} rows, {len(table.features)} features; "
             f"{len(addresses)} neighbours; admin at {self._shown_admin()}"
         )
-        if config.autostart:
+        if config.autostart and self.result is None:
             self.node.tell(ev.Called())
         self.streams.dial()
         self._prober = asyncio.create_task(self._probe(identity), name="probe")

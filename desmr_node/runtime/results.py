@@ -13,6 +13,7 @@ import numpy as np
 
 from desmr_node.core.fit import MemberFit
 from desmr_node.core.spec import FitSpec
+from desmr_node.errors import DataError
 from desmr_node.protocol.messages import Schema
 
 
@@ -54,6 +55,22 @@ def document(
 def _plain(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read(folder: Path, network: str, node: str) -> dict[str, Any] | None:
+    """The last result, if there is one; raises `DataError` if the file is not what `write` wrote here."""
+    path = folder / "result.json"
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        if (result["network"], result["node"]) == (network, node) and int(result["fit"]) >= 1:
+            return dict(result)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise DataError(
+        f"{path} is damaged, or another node's: move it away (`desmr result` shows nothing until then)"
+    )
 
 
 def write(folder: Path, result: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as all_figures
-from benchmarks import consensus, crime, figures, heavy_tail, inner_loop, scale
+from benchmarks import consensus, crime, figures, heavy_tail, inner_loop, round_time, scale, wire_bytes
 from desmr_node.core.subproblem import optimality_violation
 
 
@@ -194,3 +194,21 @@ def test_more_columns_than_rows_are_fitted():
     assert got.recall >= 0.9
     assert got.precision >= 0.7
     assert got.error < 3.0
+
+
+# -- the network -------------------------------------------------------------------------------------------
+
+
+def test_sparse_vectors_take_less_than_half_of_their_doubles(capsys):
+    assert wire_bytes.main(["--tiny"]) == 0
+    printed = capsys.readouterr().out
+    assert "new-england           middle-atlantic" in printed
+    assert "dense doubles against sent" in printed
+
+
+def test_nine_daemons_and_the_bare_loop_are_timed_in_one_run(capsys):
+    round_time.main(["--tiny"])  # too few rounds on a busy machine for the bound itself
+    printed = capsys.readouterr().out.splitlines()
+    ours, peer = (next(line for line in printed if line.startswith(name)) for name in ("desmr-node", "bare"))
+    assert 0.1 < float(peer.split()[-3]) < float(ours.split()[-3]) * 10 < 1e4
+    assert ours.split()[-1] == peer.split()[-1]  # bytes a message
