@@ -26,7 +26,7 @@ def made(network):
     """The network, with an impatient m; f is the faulty one."""
 
     def make(f, **settings):
-        return network([f, "m", "n"], [(f, "m"), ("m", "n")], **({"patience": 1.5} | settings))
+        return network([f, "m", "n"], [(f, "m"), ("m", "n")], **({"patience": 0.6} | settings))
 
     return make
 
@@ -170,11 +170,11 @@ async def fails_everywhere(net, f, there, here):
     """Asked for at both ends at once; m gives up after its patience, and n hears of it."""
     async with asyncio.timeout(10):
         await asyncio.gather(
-            start_fails(net, f, "m has been away for 2 s", *there),
-            start_fails(net, "n", f"m: {f} has been away for 2 s", *here),
+            start_fails(net, f, "m has been away for 1 s", *there),
+            start_fails(net, "n", f"m: {f} has been away for 1 s", *here),
         )
         await net.phase(Phase.FAILED, "m")
-        assert f"{f} has been away for 2 s" in net.reason("m")
+        assert f"{f} has been away for 1 s" in net.reason("m")
 
 
 @BOTH_ENDS
@@ -292,7 +292,7 @@ async def test_a_caller_that_is_no_neighbour(made, soon, caplog):
     await told(net, caplog, "a", "m", *words)
     assert any(getattr(record, "peer", "") == "a" and words[0] in record.message for record in caplog.records)
     assert net.daemons["m"].node.metrics.refused._value.get() >= 1
-    await start_fails(net, "a", "m has been away for 2 s", *words)
+    await start_fails(net, "a", "m has been away for 1 s", *words)
     await net.until("n", lambda machine: machine.peers["m"].state == "up")
     async with net.admin("n") as call:
         await call("Start", pb.StartRequest())
@@ -307,7 +307,7 @@ async def test_a_neighbour_that_does_not_know_us(made, soon, caplog):
     await net.start()
     words = ["m answers at ", "does not dial us: see whether z is among its [[neighbours]]"]
     await told(net, caplog, "z", "m", *words)
-    await start_fails(net, "z", "m has been away for 2 s", *words)
+    await start_fails(net, "z", "m has been away for 1 s", *words)
 
 
 @BOTH_ENDS
@@ -332,7 +332,7 @@ async def test_a_neighbour_that_is_not_running(made, soon, caplog, f):
     await net.start("m", "n")
     here = [f"{f} at ", "refuses the connection: start the node there"]
     await told(net, caplog, "m", f, *here)
-    await start_fails(net, "n", f"m: {f} has been away for 2 s", *here)
+    await start_fails(net, "n", f"m: {f} has been away for 1 s", *here)
     # it is expected still: once it is there, nothing has to be done at the others
     await net.start(f)
     await net.fit("n")
