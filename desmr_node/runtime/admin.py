@@ -173,8 +173,9 @@ class Admin:
         node = self._node
         while True:
             changed = node.changed
-            yield pb.WatchResponse(status=self._now())
-            if request.until_end and node.machine.phase in (Phase.DONE, Phase.FAILED):
+            now = self._now()
+            yield pb.WatchResponse(status=now)  # while it is sent, the fit may end: that is for the next one
+            if request.until_end and Phase(now.phase) in (Phase.DONE, Phase.FAILED):
                 return
             await asyncio.sleep(_WATCH_PAUSE)  # many changes make one status
             await changed.wait()
