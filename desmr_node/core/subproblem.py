@@ -60,6 +60,30 @@ class _Factor:
         self.size = Q.order + (0 if self.upper is None else len(support) ** 2)  # in numbers
 
 
+class _Pattern:
+    """The signs of a single column, and all that a solve needs as long as they stay the same."""
+
+    __slots__ = ("bound", "columns", "factor", "floor", "shift", "sides")
+
+    def __init__(self, Q: Quadratic, factor: _Factor, w: Vector, signs: Vector) -> None:
+        on = factor.support
+        self.factor, self.sides, self.shift = factor, signs[on], w[on] * signs[on]
+        self.floor = np.where(self.sides == 0.0, -1.0, 0.0)  # a free coefficient may have either sign
+        self.bound = w.copy()
+        self.bound[on] = np.inf
+        unit = np.zeros((Q.order, len(on)))
+        unit[on, np.arange(len(on))] = 1.0
+        self.columns = Q.apply(unit)
+
+    def solve(self, q: Vector) -> Vector | None:
+        """The minimiser's nonzeros; None if its signs are others."""
+        assert self.factor.upper is not None
+        b: Vector = dpotrs(self.factor.upper, q[self.factor.support] - self.shift)[0]
+        if not (b * self.sides > self.floor).all() or (np.abs(self.columns @ b - q) > self.bound).any():
+            return None
+        return b
+
+
 class Solver:
     """Solves problems with one Q; remembers the factors of recent supports, within a fixed budget.
 
@@ -77,6 +101,9 @@ class Solver:
         self._factors: dict[bytes, _Factor] = {}
         self._clock = self._tidied = 0
         self._weights: Matrix | None = None
+        self._last: Matrix | None = None
+        self._last_factor: _Factor | None = None
+        self._pattern: _Pattern | None = None
 
     def solve(self, rhs: Matrix, weights: Matrix, start: Matrix, tolerance: float = 1e-12) -> Matrix:
         """Minimise each column's problem. Q must be positive definite.
@@ -90,6 +117,14 @@ class Solver:
         -------
         (p, L) array of minimisers, in C order.
         """
+        pattern = self._pattern
+        if pattern is not None and start is self._last and weights is self._weights:
+            b = pattern.solve(rhs[:, 0])
+            if b is not None:
+                self._last = np.zeros(rhs.shape)
+                self._last[pattern.factor.support, 0] = b
+                return self._last
+        self._pattern = None
         self._clock += 1
         # In here problems are rows, so that each is contiguous.
         q = np.ascontiguousarray(rhs.T)
@@ -102,7 +137,7 @@ class Solver:
         free = self._free
         B, gradient, offenders = self._attempt(q, w, free, signs, tolerance)
         if not np.count_nonzero(offenders):
-            return np.ascontiguousarray(B.T)
+            return self._settled(B, signs)
         result, left = B, np.arange(len(B))
         fewest, patience = np.full(len(B), np.inf), np.full(len(B), _PATIENCE)
         for _ in range(_EXCHANGES):
@@ -122,6 +157,21 @@ class Solver:
         slack = _DESCENT_SLACK * _slack(q, w, tolerance)
         result[left] = _coordinate_descent(self.Q, q.T, w.T, start.T[left].T, slack).T
         return np.ascontiguousarray(result.T)
+
+    def _settled(self, B: Matrix, signs: Matrix) -> Matrix:
+        """A first attempt held. If it is a single column's second in a row, be prepared for a third."""
+        result = np.ascontiguousarray(B.T)
+        if len(B) == 1:
+            factor = self._factor((signs[0] != 0.0) | self._free[0])
+            if (
+                factor is self._last_factor
+                and factor.upper is not None
+                and len(factor.support) * len(B[0]) <= self.budget
+                and np.array_equal(np.sign(B[0]) * ~self._free[0], signs[0])  # no exact zero on the support
+            ):
+                self._pattern = _Pattern(self.Q, factor, self._w[0], signs[0])
+            self._last_factor, self._last = factor, result
+        return result
 
     def _attempt(self, q: Matrix, w: Matrix, free: Mask, signs: Matrix, tolerance: float) -> _Attempt:
         """Minimisers with these signs on the support and zero off it, their gradients, and who offends."""

@@ -380,3 +380,41 @@ def test_the_answer_is_one_cholesky_solve_on_its_support(kind):
             on = np.flatnonzero((B[:, column] != 0) | (w[:, column] == 0))
             target = rhs[on, column] - w[on, column] * np.sign(B[on, column])
             np.testing.assert_array_equal(B[on, column], dposv(Q[np.ix_(on, on)], target)[1])
+
+
+def _dense(rng, order):
+    X = rng.standard_normal((2 * order, order))
+    return Dense(X.T @ X / len(X) + 0.1 * np.eye(order))
+
+
+def test_a_single_column_whose_signs_stay_takes_the_short_way_to_the_same_bits():
+    """Rounds that drift until signs change, as a consensus loop does; a solver that knows nothing agrees."""
+    rng = np.random.default_rng(5)
+    Q = _dense(rng, 40)
+    w = np.full((40, 1), 0.6)
+    w[0] = 0.0
+    solver, b = Solver(Q), np.zeros((40, 1))
+    q, drift = rng.standard_normal((40, 1)), 0.02 * rng.standard_normal((40, 1))
+    short = 0
+    for t in range(120):
+        q = q + drift if t % 20 < 4 else q + 1e-4 * rng.standard_normal((40, 1))
+        short += solver._pattern is not None
+        fresh = Solver(Q).solve(q, w, b)
+        b = solver.solve(q, w, b)
+        assert np.array_equal(b, fresh)
+    assert 20 < short < 120
+
+
+def test_the_short_way_is_not_taken_with_other_weights_or_from_elsewhere():
+    rng = np.random.default_rng(6)
+    Q, q, w = _dense(rng, 20), rng.standard_normal((20, 1)), np.full((20, 1), 0.4)
+    solver, b = Solver(Q), np.zeros((20, 1))
+    for _ in range(4):
+        b = solver.solve(q, w, b)
+    assert solver._pattern is not None
+    harder = 3.0 * w
+    assert np.array_equal(solver.solve(q, harder, b), Solver(Q).solve(q, harder, b))
+    for _ in range(4):
+        b = solver.solve(q, w, b)
+    elsewhere = np.zeros((20, 1))
+    assert np.array_equal(solver.solve(-q, w, elsewhere), Solver(Q).solve(-q, w, elsewhere))
