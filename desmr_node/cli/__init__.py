@@ -55,15 +55,24 @@ def desmr_node(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(path: str, once: bool) -> int:
+    import logging
+    import threading
+
     import uvloop
 
     from desmr_node.config import load_node
     from desmr_node.runtime import logs
     from desmr_node.runtime.daemon import serve
+    from desmr_node.runtime.node import WORKER_THREAD
 
     config = load_node(path)
     logs.configure(config.node, config.log.level, config.log.format)
-    return uvloop.run(serve(config, once=once))
+    code = uvloop.run(serve(config, once=once))
+    if any(thread.name.startswith(WORKER_THREAD) for thread in threading.enumerate()):
+        # A long computation that nobody waits for any more: Python would wait for it before it exits.
+        logging.shutdown()
+        os._exit(code)
+    return code
 
 
 def run(command: Callable[[], int], program: str) -> int:

@@ -212,13 +212,14 @@ def _lines(statuses: Iterator["pb.Status"]) -> str:
 
 def _result(arguments: argparse.Namespace) -> int:
     from desmr_node.cli import render
+    from desmr_node.runtime.results import coefficients_csv
 
     with _client(arguments) as client:
         result = client.result()
     if arguments.json:
         print(json.dumps(result, indent=1))
     elif arguments.csv:
-        print(render.coefficients_csv(result), end="")
+        print(coefficients_csv(result), end="")
     else:
         render.show_result(result, everything=arguments.all)
     return 0

@@ -3,8 +3,6 @@
 Names and reasons may come from other machines: whatever could move a cursor is taken out of them first.
 """
 
-import csv
-import io
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -158,18 +156,6 @@ def show_result(
         "",
         *ending_lines(result),
     )
-
-
-def coefficients_csv(result: Mapping[str, Any]) -> str:
-    """The coefficients as coefficients.csv has them, every digit kept."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["feature", "coefficient", "selected"])
-    writer.writerow(["(intercept)", repr(result["intercept"]), ""])
-    support = set(result["support"])
-    for name, value in result["coefficients"].items():
-        writer.writerow([name, repr(value), "yes" if name in support else "no"])
-    return text.getvalue()
 
 
 # --- a running node -------------------------------------------------------------------------------------

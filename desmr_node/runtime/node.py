@@ -21,6 +21,8 @@ from desmr_node.transport.streams import LEAST_BACKLOG, Streams
 
 log = logging.getLogger("desmr.node")
 
+#: Name of the thread in which long computations run.
+WORKER_THREAD = "rows"
 #: Makes the seal of a fit, or says why the node will not take part.
 Enrolment = Callable[[int], Seal | str]
 
@@ -51,7 +53,7 @@ class Node:
         self._events: deque[ev.Event] = deque()
         self._handling = False
         self._timer: asyncio.TimerHandle | None = None
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="rows")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=WORKER_THREAD)
         self._held: list[tuple[str, bytes]] = []
         self._due = 0
         self._told: set[tuple[str, str]] = set()

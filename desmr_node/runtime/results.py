@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,11 @@ def read(folder: Path, network: str, node: str) -> dict[str, Any] | None:
 def write(folder: Path, result: dict[str, Any]) -> None:
     """Write both files, each complete or not at all."""
     _replace(folder / "result.json", json.dumps(result, indent=1) + "\n")
+    _replace(folder / "coefficients.csv", coefficients_csv(result))
+
+
+def coefficients_csv(result: Mapping[str, Any]) -> str:
+    """The coefficients as a table, every digit kept."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(["feature", "coefficient", "selected"])
@@ -83,7 +89,7 @@ def write(folder: Path, result: dict[str, Any]) -> None:
     support = set(result["support"])
     for name, value in result["coefficients"].items():
         writer.writerow([name, repr(value), "yes" if name in support else "no"])
-    _replace(folder / "coefficients.csv", table.getvalue())
+    return table.getvalue()
 
 
 def _replace(path: Path, text: str) -> None:
