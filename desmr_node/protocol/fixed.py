@@ -1,20 +1,19 @@
-"""Contributions as integers mod 2^64, which masks can hide and whose sum is exact in any order.
+"""Contributions as whole numbers mod 2^(64 W), which masks can hide and whose sum is exact in any order.
 
-A number is a row of W digits to the base 2^48, one 64-bit word each, lowest first: it is the sum over i of
-d_i 2^(exponent + 48 i). Digits are signed and balanced, |d_i| <= 2^47, so the words of 2^15 members can be
-added mod 2^64 without a carry and without wrapping. Balanced, because the total of each digit is visible:
-digits that all took their number's sign would tell how many members hold a positive one.
+A number is one two's-complement integer of W 64-bit words, lowest first, in units of 2**exponent. Numbers
+are added mod 2^(64 W), with carries from word to word (`Packing`). So uniform words are a uniform integer,
+and a masked number is noise; and the words of a total are a function of the total alone: of how many members
+it is made up, and of what, is not to be seen.
 
-An exact total says too much: bits finer than the last place of all numbers but one are that one's own. So a
-member may continue its numbers below their last place, down to the lowest digit, with digits only it knows
-(a filler). Below the last place of its largest part, where it says nothing of the sum, a total is then noise.
-What is left to see: the totals of the digits themselves, before carrying. Filled digits are uniform, so their
-spread tells about how many members hold anything but zero.
+An exact total itself says too much: bits finer than the last place of all numbers but one are that one's
+own. So a member may continue its numbers below their last place, down to the lowest bit, with bits only it
+knows (a filler). Below the last place of its largest part, where it says nothing of the sum, a total is then
+uniform.
 """
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TypeVar
@@ -38,15 +37,15 @@ from desmr_node.errors import DesmrError
 
 Words = NDArray[np.uint64]
 
-BASE_BITS = 48
-#: Most members whose digits can be added: 2^15 * 2^47 is far enough from 2^63 for the carries as well.
-MOST_MEMBERS = 2**15
-_LARGEST_DIGIT = 2 ** (BASE_BITS - 1)
+WORD_BITS = 64
+#: Bits between a member's largest number and the sign.
+HEADROOM_BITS = 16
+#: Most members whose numbers can be added: a total of these is still half the range away from wrapping.
+MOST_MEMBERS = 2 ** (HEADROOM_BITS - 1)
 #: The last place of a double is 53 bits below the exponent frexp gives, but never finer than 2^-1074.
 _MANTISSA_BITS, _FINEST = sys.float_info.mant_dig, sys.float_info.min_exp - sys.float_info.mant_dig
 _FILLER_BYTES = 32
-#: Digits from here up are added at a smaller scale: 2^1024 less a little passes through 2^1024 on the way.
-_HIGH, _SCALED_DOWN = 900, 256
+_ONE = np.uint64(1)
 
 C = TypeVar("C", bound=Contribution)
 
@@ -57,7 +56,7 @@ class RangeExceeded(DesmrError, ValueError):  # noqa: N818 - says what happened,
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A fixed-point format: ``words`` digits, the lowest in units of 2**exponent.
+    """A fixed-point format: an integer of ``words`` words, in units of 2**exponent.
 
     With ``saturate``, what is too large counts as the largest number instead of being refused.
     """
@@ -69,44 +68,34 @@ class Fixed:
     @property
     def largest(self) -> float:
         """The largest number that can be encoded (every double, if the range is wider than that)."""
-        bits = self.exponent + BASE_BITS * self.words - 1
+        bits = self.exponent + WORD_BITS * self.words - 1 - HEADROOM_BITS
         return math.ldexp(1.0, bits) if bits < sys.float_info.max_exp else sys.float_info.max
 
     def encode(self, values: Vector, what: str, noise: Words | None = None) -> Words:
-        """Digits (size, words) of the values, each rounded to 2**exponent, half to even.
+        """Words (size, words) of the values, each rounded to 2**exponent, half to even.
 
-        With ``noise``, uniform words of the same shape, they go on below the last place of each value.
+        With ``noise``, uniform words of the same shape, they go on below the last place of each value: what
+        is added is uniform on [-1/2, 1/2) of that place, in steps of 2**exponent. In units of one, whole
+        numbers have no bits there, so counts stay exact.
         """
-        admitted = rest = self._admit(np.asarray(values, dtype=np.float64).ravel(), what)
-        digits = np.empty((rest.size, self.words), dtype=np.int64)
-        for i in reversed(range(self.words)):
-            unit = self.exponent + BASE_BITS * i
-            # Each step is exact, for the remainder of a division to the nearest is a double; the last rounds.
-            scaled = np.ldexp(rest, -unit)
-            digit = np.rint(scaled)
-            digits[:, i] = digit
-            rest = np.where(digit != 0, np.ldexp(scaled - digit, unit), rest)
-        if noise is not None:
-            self._fill(digits, admitted, noise)
-        return digits.view(np.uint64)
-
-    def _fill(self, digits: NDArray[np.int64], values: Vector, noise: Words) -> None:
-        """Add to each number what is uniform on (-1/2, 1/2] of its last place, in steps of 2**exponent.
-
-        Whole numbers of one word have no digits below their last place, so counts stay exact.
-        """
-        last_place = np.maximum(np.frexp(values)[1] - _MANTISSA_BITS, _FINEST)
+        admitted = self._admit(np.asarray(values, dtype=np.float64).ravel(), what)
+        last_place = np.maximum(np.frexp(admitted)[1] - _MANTISSA_BITS, _FINEST)
+        unit = np.maximum(last_place, self.exponent)
+        # Rounds where the unit is coarser than the last place; elsewhere this is the mantissa itself.
+        mantissa = np.rint(np.ldexp(admitted, -unit)).astype(np.int64)
+        free = (unit - self.exponent).astype(np.int64)
+        if noise is None:
+            return _placed(mantissa, free, self.words)
         # Zero has no last place. It stays zero: it has no bits of its own to hide, and a total of nothing but
         # zeros must be zero. The largest number stays too: it may stand for any that is larger, and the
         # largest double must not round up to infinity.
-        filled = (values != 0) & (np.abs(values) < self.largest)
-        free = np.where(filled, last_place - self.exponent, 0).astype(np.int64)
-        bits = np.clip(free[:, None] - BASE_BITS * np.arange(self.words), 0, BASE_BITS)
-        digits -= noise.astype(np.int64) & ((np.int64(1) << bits) - 1)
-        (rows,) = np.nonzero(free > 0)
-        half = free[rows] - 1
-        digits[rows, half // BASE_BITS] += np.int64(1) << half % BASE_BITS
-        _carry(digits)
+        filled = np.where((admitted != 0) & (np.abs(admitted) < self.largest), free, 0)
+        filler = noise & _below(filled, self.words)
+        # The filler as a signed number: where its highest bit is set it is less by a unit of the last place.
+        top = np.maximum(filled - 1, 0)
+        highest = filler[np.arange(filled.size), top // WORD_BITS] >> (top % WORD_BITS).astype(np.uint64)
+        mantissa -= (highest & _ONE).astype(np.int64)
+        return _placed(mantissa, free, self.words) | filler
 
     def _admit(self, values: Vector, what: str) -> Vector:
         largest = self.largest
@@ -124,64 +113,140 @@ class Fixed:
         return values
 
     def decode(self, words: Words, members: int, what: str) -> Vector:
-        """Totals (size,) from the sum mod 2^64 of the words (size, words) of so many members.
+        """Totals (size,) from the sum mod 2^(64 words) of the words (size, words) of so many members.
 
-        Within one unit in the last place, and exact if the total is a double.
+        Rounded to the nearest double, so exact if the total is one; within one unit in the last place below
+        the normal doubles.
         """
         if not 1 <= members <= MOST_MEMBERS:
             raise RangeExceeded(f"{members} members cannot form a sum: 1 to {MOST_MEMBERS} can")
-        digits = np.ascontiguousarray(words, dtype=np.uint64).view(np.int64)
-        bound = members * _LARGEST_DIGIT
-        if digits.size and (digits.min() < -bound or digits.max() > bound):
+        # With a mask that nobody takes off again a total is uniform. Then it passes with a chance of
+        # members / 2^16, and k such totals with that to the power of k. (In a format that is wider than the
+        # doubles it is less: what is larger than any of them does not pass either.) Totals that are wrong but
+        # small cannot be told from right ones.
+        if not _within(words, members << (WORD_BITS - 1 - HEADROOM_BITS)).all():
             raise RangeExceeded(
                 f"the sum of {what} is out of range: a member's contribution or mask does not fit"
             )
-        total = _rounded(_carried(digits), self.exponent)
+        total = _rounded(words, self.exponent)
         if not np.isfinite(total).all():
             raise RangeExceeded(f"the sum of {what} is larger than any double: rescale the data")
         return total
 
 
-def _carried(digits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same numbers in balanced digits, with one more at the top: every digit is exact as a double."""
-    size, words = digits.shape
-    carried = np.zeros((size, words + 1), dtype=np.int64)
-    carried[:, :words] = digits
-    _carry(carried)
-    return carried
+def _below(bits: NDArray[np.int64], words: int) -> Words:
+    """Masks (size, words) of so many of the lowest bits."""
+    kept = np.clip(bits[:, None] - WORD_BITS * np.arange(words), 0, WORD_BITS)
+    partial = (_ONE << (kept % WORD_BITS).astype(np.uint64)) - _ONE
+    return np.where(kept == WORD_BITS, ~np.uint64(0), partial)
 
 
-def _carry(digits: NDArray[np.int64]) -> None:
-    """Balance all digits but the top one, in place."""
-    for i in range(digits.shape[1] - 1):
-        carry = (digits[:, i] + _LARGEST_DIGIT) >> BASE_BITS
-        digits[:, i] -= carry << BASE_BITS
-        digits[:, i + 1] += carry
+def _placed(mantissa: NDArray[np.int64], shift: NDArray[np.int64], words: int) -> Words:
+    """The integers mantissa * 2**shift, which must fit, in so many words."""
+    word, bit = np.divmod(shift, WORD_BITS)
+    placed = np.where(np.arange(words) > word[:, None], (mantissa >> 63)[:, None], 0)
+    placed[np.arange(word.size), word] = mantissa << bit
+    (rows,) = np.nonzero(word + 1 < words)
+    # By 64 - bit in two steps, for a shift by 64 is none.
+    placed[rows, word[rows] + 1] = mantissa[rows] >> 1 >> (WORD_BITS - 1 - bit[rows])
+    return placed.view(np.uint64)
 
 
-def _rounded(digits: NDArray[np.int64], exponent: int) -> Vector:
-    """Balanced digits to doubles, added from the top down: at most two additions round, by 0.75 ulp."""
-    size, words = digits.shape
-    high = max(0, -((exponent - _HIGH) // BASE_BITS))
-    shift = np.where(digits[:, high:].any(axis=1), _SCALED_DOWN, 0)
-    total = np.zeros(size)
-    for i in reversed(range(words)):
-        total += np.ldexp(digits[:, i].astype(np.float64), exponent + BASE_BITS * i - shift)
+def _within(words: Words, bound: int) -> NDArray[np.bool_]:
+    """Whether each integer's size is at most bound * 2^(64 (words - 1))."""
+    top = np.ascontiguousarray(words[:, -1]).view(np.int64)
+    within: NDArray[np.bool_] = (top >= -bound) & (top <= bound)
+    at_bound = top == bound
+    within[at_bound] = ~words[at_bound, :-1].any(axis=1)
+    return within
+
+
+def _rounded(words: Words, exponent: int) -> Vector:
+    """Integers in units of 2**exponent to doubles: whole-number operations and one rounding."""
+    size, width = words.shape
+    rows = np.arange(size)
+    negative = words[:, -1] >> np.uint64(WORD_BITS - 1) != 0
+    lowest = (words != 0).argmax(axis=1)  # of the words that are not zero; negation leaves it in place
+    absolute = np.where(negative[:, None], ~words, words)
+    absolute[rows, lowest] += negative
+    absolute[np.arange(width) < lowest[:, None]] = 0
+    highest = width - 1 - (absolute[:, ::-1] != 0).argmax(axis=1)
+    high = absolute[rows, highest]
+    low = np.where(highest > 0, absolute[rows, highest - 1], np.uint64(0))
+    # Without the bit after the first, the first stays where it is when it becomes a double.
+    length = np.frexp((high & ~(high >> _ONE)).astype(np.float64))[1]
+    up = np.where(length > 0, WORD_BITS - length, 0).astype(np.uint64)
+    # The first 64 bits; the last also tells that more follow. A double has 53, so there it decides ties only.
+    leading = (high << up) | (low >> _ONE >> (np.uint64(WORD_BITS - 1) - up))
+    leading |= ((low << up != 0) | ((lowest < highest - 1) & (high != 0))).astype(np.uint64)
+    unit = exponent + WORD_BITS * highest - up.astype(np.int64)
     with np.errstate(over="ignore"):  # the caller looks for infinities
-        return np.ldexp(total, shift)
+        total: Vector = np.ldexp(leading.astype(np.float64), unit)
+    return np.where(negative, -total, total)
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Where the numbers are in a vector of words: runs of (how many numbers, words of each), in order."""
+
+    runs: tuple[tuple[int, int], ...]
+
+    @property
+    def length(self) -> int:
+        """How many words there are."""
+        return sum(count * words for count, words in self.runs)
+
+    def sum(self, added: Iterable[Words], subtracted: Iterable[Words] = ()) -> Words:
+        """All that is added less all that is subtracted, number by number mod 2^(64 words of the number)."""
+        total = np.zeros(self.length, dtype=np.uint64)
+        carries = np.zeros(self.length, dtype=np.uint64)  # out of each word, to be added to the next
+        for vector in added:
+            total += vector
+            carries += total < vector
+        negations = 0
+        for vector in subtracted:  # -x is the complement of x plus one
+            complement = ~vector
+            total += complement
+            carries += total < complement
+            negations += 1
+        first = 0
+        for count, words in self.runs:
+            last = first + count * words
+            self._carry(
+                total[first:last].reshape(count, words), carries[first:last].reshape(count, words), negations
+            )
+            first = last
+        return total
+
+    @staticmethod
+    def _carry(numbers: Words, carries: Words, ones: int) -> None:
+        """Add to each number so many ones and to each word the carries out of the one before, in place."""
+        incoming = np.full(len(numbers), ones, dtype=np.uint64)
+        for i in range(numbers.shape[1]):
+            word = numbers[:, i]
+            word += incoming
+            incoming = carries[:, i] + (word < incoming)
+
+    def add(self, one: Words, other: Words) -> Words:
+        """The sum of two vectors."""
+        return self.sum((one, other))
+
+    def negated(self, vector: Words) -> Words:
+        """What adds up to zero with the vector."""
+        return self.sum((), (vector,))
 
 
 #: Votes and rows: whole numbers to 1.4e14.
 COUNT = Fixed(0, 1)
-#: Numbers of ordinary size, of which very many are sent: 5e-20 to 2e9 in two words. The Gram matrix of scaled
-#: columns is at most 1; histograms are weighted, so not whole when members rather than rows count alike.
+#: Numbers of ordinary size, of which very many are sent: 5e-20 to 1e14 in two words. The Gram matrix of
+#: scaled columns is at most 1; histograms are weighted, so not whole when members, not rows, count alike.
 METRIC = Fixed(-64, 2)
 #: Squared lengths of steps: from next to nothing (4e-44) to a loop that diverges: "very far" (4e28) will do.
-LENGTH = Fixed(-144, 5, saturate=True)
-#: Losses and penalties in units of the response: 6e-73 to 9e71, whatever an outlier does to them.
-BROAD = Fixed(-240, 10)
+LENGTH = Fixed(-144, 4, saturate=True)
+#: Losses and penalties in units of the response: 9e-78 to 9e71, whatever an outlier does to them.
+BROAD = Fixed(-256, 8)
 #: In the data's own units nothing can be said beforehand: every finite double, to its last bit.
-EXACT = Fixed(-1074, 44)
+EXACT = Fixed(-1088, 34)
 
 _LAYOUTS: Mapping[type[Contribution], Mapping[str, Fixed]] = MappingProxyType(
     {
@@ -228,19 +293,27 @@ def _count(name: str, shape: tuple[int, ...]) -> int:
     return shape[0] * (shape[0] + 1) // 2 if name in _SYMMETRIC else math.prod(shape)
 
 
+def packing_of(template: Contribution) -> Packing:
+    """Where `pack` puts the numbers of a contribution of this shape."""
+    runs: list[tuple[int, int]] = []
+    for name, form in _formats(type(template), 0):
+        count = _count(name, np.shape(getattr(template, name)))
+        if runs and runs[-1][1] == form.words:
+            count += runs.pop()[0]
+        runs.append((count, form.words))
+    return Packing(tuple(runs))
+
+
 def words_of(template: Contribution) -> int:
     """How many words `pack` makes of a contribution of this shape."""
-    return sum(
-        _count(name, np.shape(getattr(template, name))) * form.words
-        for name, form in _formats(type(template), 0)
-    )
+    return packing_of(template).length
 
 
 def pack(contribution: Contribution, gram_exponent: int = 0, filler: bytes | None = None) -> Words:
     """All fields in order as one vector of words; the Gram matrix in units of 2**gram_exponent.
 
     ``filler`` is a secret key of 32 bytes that serves this contribution only: with it, numbers go on below
-    their last place with digits no one else can tell, and the total is off by half a unit in the last place
+    their last place with bits no one else can tell, and the total is off by half a unit in the last place
     of each at most.
     """
     noise = None if filler is None else _keystream(filler, words_of(contribution))
@@ -265,7 +338,7 @@ def _keystream(key: bytes, length: int) -> Words:
 
 
 def unpack(cls: type[C], words: Words, template: C, members: int, gram_exponent: int = 0) -> C:
-    """The total of so many members from the sum mod 2^64 of their packed words; shapes as in the template."""
+    """The total of so many members from the sum of their packed words; shapes as in the template."""
     if words.shape != (words_of(template),):
         raise ValueError(f"{words.shape} words for a {cls.__name__} that takes {words_of(template)}")
     totals, first = {}, 0

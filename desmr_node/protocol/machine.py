@@ -32,7 +32,7 @@ from desmr_node.protocol import events as ev
 from desmr_node.protocol import greeting, sums
 from desmr_node.protocol.events import Effect, Event
 from desmr_node.protocol.faults import FitFailure, PeerFault
-from desmr_node.protocol.fixed import RangeExceeded, pack, unpack, words_of
+from desmr_node.protocol.fixed import RangeExceeded, pack, packing_of, unpack
 from desmr_node.protocol.messages import (
     Abort,
     Ask,
@@ -504,7 +504,7 @@ class Machine:
         else:
             request = self._request
             assert isinstance(request, Sum)
-            words = sums.total(self.flood.records, words_of(request.part))
+            words = sums.total(self.flood.records, packing_of(request.part))
             kind: type[Contribution] = type(request.part)
             self._compute(unpack(kind, words, request.part, len(self.members), request.gram_exponent))
 
@@ -548,7 +548,8 @@ class Machine:
         assert self.flood is not None
         self._request, self.phase, self._previous = request, Phase.SUMMING, self.flood
         number = self.flood.number + 1
-        own = self._seal.part(number, pack(request.part, request.gram_exponent, request.filler))
+        words = pack(request.part, request.gram_exponent, request.filler)
+        own = self._seal.part(number, words, packing_of(request.part))
         self.flood = sums.Flood(number, own, self.peers, self.roster)
         early, self._early = self._early, {}
         for (name, _), record in early.items():

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from desmr_node.protocol.faults import FitFailure, PeerFault
+from desmr_node.protocol.fixed import Packing
 from desmr_node.protocol.messages import Introduction, Part, Record, Words
 from desmr_node.protocol.sealing import KeyRefused, MaskKey, Masks, signing_bytes
 
@@ -41,7 +42,7 @@ class Seal(Protocol):
     def close(self, introductions: Mapping[str, Record]) -> None:
         """The membership is complete: agree on masks with everybody."""
 
-    def part(self, number: int, words: Words) -> Part:
+    def part(self, number: int, words: Words, packing: Packing) -> Part:
         """Our record of a sum."""
 
     def check(self, number: int, part: Part) -> None:
@@ -83,10 +84,10 @@ class Sealed:
         except KeyRefused as error:
             raise FitFailure(str(error)) from None
 
-    def part(self, number: int, words: Words) -> Part:
-        """The words plus our masks mod 2^64, signed."""
+    def part(self, number: int, words: Words, packing: Packing) -> Part:
+        """The words under our masks, signed."""
         assert self._masks is not None  # sums follow the introductions
-        masked = words + self._masks.mask(number, len(words))
+        masked = self._masks.apply(number, words, packing)
         bare = Part(self.node, masked, b"")
         return Part(self.node, masked, self.signer.sign(self._place(number, self.node, bare.content())))
 
@@ -116,7 +117,7 @@ class Open:
     def close(self, introductions: Mapping[str, Record]) -> None:
         """Nothing to agree on."""
 
-    def part(self, number: int, words: Words) -> Part:
+    def part(self, number: int, words: Words, packing: Packing) -> Part:
         """The words as they are."""
         return Part(self.node, words, b"")
 

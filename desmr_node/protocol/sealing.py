@@ -1,11 +1,13 @@
 """Masks that hide a member's contribution until all are added up, and the bytes a record's signature covers.
 
 Each pair of members shares a key (X25519, then HKDF). For every sum both stretch it to the same pseudo-random
-words (ChaCha20); the one with the smaller id adds them and the other subtracts them, so the masks of all
-members add up to zero mod 2^64 and those of any fewer look like noise.
+words (ChaCha20); the one with the smaller id adds them and the other subtracts them, number by number with
+carries, so the masks of all members add up to zero and those of any fewer look like noise: uniform words are
+uniform numbers mod 2^(64 words), whatever they are added to.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -15,7 +17,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from desmr_node.errors import DesmrError
-from desmr_node.protocol.fixed import Words
+from desmr_node.protocol.fixed import Packing, Words
 
 _KEY_BYTES = 32
 _PRIME = 2**255 - 19
@@ -74,28 +76,31 @@ class Masks:
         ]
         self._lengths: dict[int, int] = {}
 
-    def mask(self, number: int, length: int) -> Words:
-        """What to add, mod 2^64, to our words of sum ``number``.
+    def apply(self, number: int, words: Words, packing: Packing) -> Words:
+        """Our words of sum ``number`` under our masks.
 
         A number serves one contribution only: the difference of two under the same mask would be plain to
         see. So a sum that starts again has a new number.
         """
+        length = packing.length
+        if words.shape != (length,):
+            raise ValueError(f"{words.shape} words to mask in a packing of {length}")
         if self._lengths.setdefault(number, length) != length:
             raise ValueError(
                 f"sum {number} was masked with {self._lengths[number]} words and now has {length}"
             )
+        added, subtracted = (self._streams(number, length, adds) for adds in (True, False))
+        return packing.sum(chain((words,), added), subtracted)
+
+    def _streams(self, number: int, length: int, adding: bool) -> Iterator[Words]:
+        """The streams of the pairs in which we are the one that adds, or the one that subtracts."""
         # The first half is the block counter, which starts at zero.
         nonce = bytes(8) + number.to_bytes(8, "little")
         zeros = bytes(8 * length)
-        total = np.zeros(length, dtype=np.uint64)
         for adds, pair_key in self._pairs:
-            stream = Cipher(algorithms.ChaCha20(pair_key, nonce), mode=None).encryptor().update(zeros)
-            words = np.frombuffer(stream, dtype="<u8")
-            if adds:
-                total += words
-            else:
-                total -= words
-        return total
+            if adds == adding:
+                stream = Cipher(algorithms.ChaCha20(pair_key, nonce), mode=None).encryptor().update(zeros)
+                yield np.frombuffer(stream, dtype="<u8")
 
 
 def _check(publics: Mapping[str, bytes]) -> None:

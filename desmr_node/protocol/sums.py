@@ -7,6 +7,7 @@ import numpy as np
 from desmr_node.core.graph import Graph
 from desmr_node.errors import ConfigError
 from desmr_node.protocol.faults import FitFailure, PeerFault
+from desmr_node.protocol.fixed import Packing
 from desmr_node.protocol.messages import Introduction, Part, Record, Words, same
 
 #: Introductions are not limited by a known membership; this many members are.
@@ -108,9 +109,9 @@ class Roster:
         return frozenset(self.names[j] for j in np.flatnonzero(parents == self.index[here]))
 
 
-def total(records: dict[str, Record], length: int) -> Words:
-    """The sum mod 2^64 of all members' words."""
-    words = np.zeros(length, dtype=np.uint64)
+def total(records: dict[str, Record], packing: Packing) -> Words:
+    """The sum of all members' words, number by number with carries; their order does not matter."""
+    vectors, length = [], packing.length
     for origin in sorted(records):
         part = records[origin]
         assert isinstance(part, Part)  # `Flood.receive` sees to it
@@ -118,5 +119,5 @@ def total(records: dict[str, Record], length: int) -> Words:
             raise FitFailure(
                 f"{origin} contributed {len(part.words)} words to a sum of {length}: it runs another fit"
             )
-        words += part.words
-    return words
+        vectors.append(part.words)
+    return packing.sum(vectors)

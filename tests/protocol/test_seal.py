@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from desmr_node.core.contributions import Closing
 from desmr_node.protocol import events as ev
 from desmr_node.protocol.faults import FitFailure, PeerFault
-from desmr_node.protocol.fixed import pack, unpack
+from desmr_node.protocol.fixed import Packing, pack, packing_of, unpack
 from desmr_node.protocol.machine import Phase
 from desmr_node.protocol.messages import Flood, Introduction, Part
 from desmr_node.protocol.seal import Open, Sealed
@@ -72,6 +72,7 @@ def network(names="abc", fit=1, authority=None):
 
 
 WORDS = np.arange(40, dtype=np.uint64)
+PACKING = Packing(((5, 8),))
 
 
 def changed(record, **fields):
@@ -84,12 +85,12 @@ def changed(record, **fields):
 
 def test_an_honest_part_passes():
     seals, _ = network()
-    seals["b"].check(5, seals["a"].part(5, WORDS))
+    seals["b"].check(5, seals["a"].part(5, WORDS, PACKING))
 
 
 def test_a_tampered_part_is_the_relays_fault():
     seals, _ = network()
-    good = seals["a"].part(5, WORDS)
+    good = seals["a"].part(5, WORDS, PACKING)
     words = good.words.copy()
     words[7] ^= np.uint64(1)
     bad = [
@@ -106,7 +107,7 @@ def test_a_tampered_part_is_the_relays_fault():
 
 def test_a_part_signed_by_another_is_refused():
     seals, _ = network()
-    theirs = seals["c"].part(5, WORDS)
+    theirs = seals["c"].part(5, WORDS, PACKING)
     with pytest.raises(PeerFault, match="a record of a that a did not sign"):
         seals["b"].check(5, changed(theirs, origin="a"))
 
@@ -115,13 +116,13 @@ def test_a_part_of_another_sum_or_fit_or_network_is_refused():
     authority = Authority()
     seals, _ = network(authority=authority)
     with pytest.raises(PeerFault):
-        seals["b"].check(6, seals["a"].part(5, WORDS))
+        seals["b"].check(6, seals["a"].part(5, WORDS, PACKING))
     signer = seals["a"].signer
     for name, fit in ((NETWORK, 2), ("another", 1)):
         other = Sealed(name, "a", fit, MaskKey.generate(), signer)
         other.close({"a": other.introduce(())})
         with pytest.raises(PeerFault):
-            seals["b"].check(5, other.part(5, WORDS))
+            seals["b"].check(5, other.part(5, WORDS, PACKING))
 
 
 def test_nobody_speaks_for_one_who_was_never_introduced():
@@ -180,13 +181,13 @@ def test_the_total_under_masks_is_the_total_in_the_open(size):
     rng = np.random.default_rng(size)
     numbers = {n: Closing(rng.standard_cauchy(3), rng.normal(size=1)) for n in names}
     words = {n: pack(numbers[n], 0, rng.bytes(32)) for n in names}
-    masked = {n: seals[n].part(4, words[n]) for n in names}
-    in_the_open = {n: Open(n, 1).part(4, words[n]) for n in names}
+    packing = packing_of(numbers["a"])
+    masked = {n: seals[n].part(4, words[n], packing) for n in names}
+    in_the_open = {n: Open(n, 1).part(4, words[n], packing) for n in names}
     if size > 1:
         assert not any(np.array_equal(masked[n].words, words[n]) for n in names)
-    length = len(words["a"])
-    assert total(masked, length).tobytes() == total(in_the_open, length).tobytes()
-    sums = unpack(Closing, total(masked, length), numbers["a"], size)
+    assert total(masked, packing).tobytes() == total(in_the_open, packing).tobytes()
+    sums = unpack(Closing, total(masked, packing), numbers["a"], size)
     np.testing.assert_allclose(sums.loss, np.sum([c.loss for c in numbers.values()], axis=0), rtol=1e-12)
 
 
