@@ -63,7 +63,7 @@ class Limits:
         order = features + 1
         # The largest records: the Gram matrix (two words for each of its upper half) beside a few exact
         # vectors, or votes and histograms for every candidate.
-        words = order * (order + 1) + 4 * 45 * order + (order + _REPORT_WORDS) * lambdas + 10_000
+        words = order * (order + 1) + 4 * 34 * order + (order + _REPORT_WORDS) * lambdas + 10_000
         return cls(order, lambdas, 8 * words + 64 * features + (1 << 21))
 
 

@@ -29,7 +29,7 @@ from desmr_node.protocol.messages import (
 from desmr_node.protocol.seal import Open
 
 AHEAD = ": further ahead than it can be"
-WORDS = 20  # of a Closing: two numbers of ten words
+WORDS = 16  # of a Closing: two numbers of ten words
 
 # -- the table ---------------------------------------------------------------------------------------------
 
