@@ -179,8 +179,9 @@ class Member:
         ``matched`` are the pairs that `match` has yet to see: in lock-step one of each neighbour, with its
         newest vector.
         """
-        self.received = np.array([newest[k] for k in self.neighbours]).reshape(-1, *self.B.shape)
         B = self.B
+        if self.neighbours:
+            self.received = np.concatenate([newest[k] for k in self.neighbours]).reshape(-1, *B.shape)
         if all(len(m := matched[k]) == 1 and m[0][0] is B and m[0][1] is newest[k] for k in self.neighbours):
             self.duals += self.consensus.tau * (B - self.received)
         else:

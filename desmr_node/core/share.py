@@ -170,7 +170,7 @@ class Share:
 
     def _exchange(self) -> Exchange:
         B = self.member.B
-        if not np.isfinite(B.sum()) and not np.isfinite(B).all():
+        if np.count_nonzero(np.isfinite(B)) != B.size:
             raise Diverged(
                 f"the consensus loop diverged in outer round {self.plan.outer + 1}: "
                 'set tau = "auto", or update = "exact"'

@@ -165,7 +165,7 @@ def _read_vector(vector: pb.Vector, limits: Limits) -> Vector:
         flat[_positions(present) if len(present) <= _REMEMBERED_BYTES else _unpacked(present)] = given
     elif len(given) != size:
         raise PeerFault(f"sent {len(given)} coefficients instead of {size}")
-    if not np.isfinite(given).all():
+    if np.count_nonzero(np.isfinite(given)) != len(given):
         raise PeerFault("sent coefficients that are not finite")
     if columns == 1:
         B = flat.reshape((rows, 1))
