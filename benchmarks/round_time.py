@@ -111,12 +111,16 @@ def daemons(configs: dict[str, Path]) -> Cost:
 
 
 def bare(configs: dict[str, Path], rounds: int, size: int) -> Cost:
-    """Nine processes that only talk."""
+    """Nine processes that only talk, over gRPC as it comes."""
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_EXPERIMENTS"}
     folder = next(iter(configs.values())).parent.parent
     command = [sys.executable, "-m", "benchmarks.bare_loop"]
     processes = [
         subprocess.Popen(
-            [*command, node, str(folder), str(rounds), str(size)], stdout=subprocess.PIPE, text=True
+            [*command, node, str(folder), str(rounds), str(size)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         for node in configs
     ]

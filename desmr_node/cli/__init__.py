@@ -55,6 +55,9 @@ def desmr_node(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(path: str, once: bool) -> int:
+    # gRPC's older poller reads a socket in the thread that waits for it, without handing it to another: a
+    # seventh of a round's processor time (docs/decisions/0007-streams.md). Set before grpc is imported.
+    os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
     import logging
     import threading
 
