@@ -109,3 +109,23 @@ def test_a_reader_that_goes_away():
     assert process.stderr.read() == ""
     process.stderr.close()
     assert process.wait() == 0
+
+
+def test_output_that_cannot_be_written_is_a_sentence(tmp_path):
+    program = (
+        "import sys; from desmr_node.cli import desmr; sys.exit(desmr(['check', 'nowhere.toml', '--json']))"
+    )
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", program.replace("nowhere.toml", str(_node_file(tmp_path)))],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr == "desmr: the output cannot be written (No space left on device)\n"
+
+
+def _node_file(folder):
+    (folder / "rows.csv").write_text("x,y\n" + "1,2\n2,3\n3,5\n")
+    text = 'network = "n"\nnode = "a"\n[data]\nfile = "rows.csv"\nresponse = "y"\n'
+    (folder / "node.toml").write_text(text)
+    return folder / "node.toml"

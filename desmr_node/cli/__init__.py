@@ -5,6 +5,7 @@ that runs it. Nothing heavy is imported before a command is chosen.
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -58,6 +59,7 @@ def _serve(path: str, once: bool) -> int:
     # gRPC's older poller reads a socket in the thread that waits for it, without handing it to another: a
     # seventh of a round's processor time (docs/decisions/0007-streams.md). Set before grpc is imported.
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines say what ours say, in other words
     import logging
     import threading
 
@@ -83,7 +85,9 @@ def run(command: Callable[[], int], program: str) -> int:
     from desmr_node.errors import DesmrError
 
     try:
-        return command()
+        code = command()
+        sys.stdout.flush()
+        return code
     except DesmrError as error:
         print(f"{program}: {error}", file=sys.stderr)
         return CANNOT
@@ -92,3 +96,9 @@ def run(command: Callable[[], int], program: str) -> int:
     except BrokenPipeError:  # the reader of our output has gone: that is its business
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"{program}: the output cannot be written ({error.strerror})", file=sys.stderr)
+        return CANNOT

@@ -212,10 +212,18 @@ def _lines(statuses: Iterator["pb.Status"]) -> str:
 
 def _result(arguments: argparse.Namespace) -> int:
     from desmr_node.cli import render
+    from desmr_node.cli.client import NodeUnreachable
     from desmr_node.runtime.results import coefficients_csv
 
-    with _client(arguments) as client:
-        result = client.result()
+    try:
+        with _client(arguments) as client:
+            result = client.result()
+    except NodeUnreachable as error:
+        kept = _kept(arguments.address)
+        if kept is None:
+            raise
+        result = kept
+        print(f"desmr: {error}; this is what it left in its state folder", file=sys.stderr)
     if arguments.json:
         print(json.dumps(result, indent=1))
     elif arguments.csv:
@@ -223,6 +231,17 @@ def _result(arguments: argparse.Namespace) -> int:
     else:
         render.show_result(result, everything=arguments.all)
     return 0
+
+
+def _kept(address: str) -> dict[str, Any] | None:
+    """The last result of a node that is not running, if we were given its node.toml."""
+    from desmr_node.config import load_node
+    from desmr_node.runtime import results
+
+    if not address.endswith(".toml"):
+        return None
+    config = load_node(address)
+    return results.read(config.state, config.network, config.node)
 
 
 def _print_json(status: "pb.Status") -> None:

@@ -56,8 +56,10 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"{folder} is not empty: name a new folder with --keep")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        print(f"Writing private tables, keys and configurations to {folder} ...", file=sys.stderr, flush=True)
         network = load_network(write_census(folder, arguments.scenario, arguments.seed), environ={})
         configs = write_network(network, folder)
+        print(f"Starting {len(configs)} daemons ...", file=sys.stderr, flush=True)
         outcome = _fit(configs)
         outcome |= {"scenario": arguments.scenario, "seconds": round(time.monotonic() - began, 1)}
         if outcome["failed"]:

@@ -185,6 +185,8 @@ def doing(status: "pb.Status") -> str:
     told = _PHASES.get(status.phase) or _STAGES.get(status.stage) or status.stage or status.phase
     if status.phase in ("done", "failed") and status.message:
         told += f": {status.message}"
+    if status.phase == "idle" and status.fit:
+        told = f"idle: the last fit was {status.fit}"
     return plain(told)
 
 

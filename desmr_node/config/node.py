@@ -33,7 +33,7 @@ class NodeConfig(SharedConfig):
     state: File = Field(
         Path("state"),
         validate_default=True,
-        description="folder for results, the audit log and snapshots",
+        description="folder for results, the audit log and the admin socket",
     )
     data: DataConfig = Field(
         description="the node's private rows", examples=["a [data] table with file and response"]

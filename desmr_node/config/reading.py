@@ -32,6 +32,12 @@ def load_network(path: str | Path, environ: Mapping[str, str] = os.environ) -> N
 
 def _load(model: type[Model], path: Path, environ: Mapping[str, str]) -> Model:
     document = _read_toml(path)
+    if model is NodeConfig and "nodes" in document and "node" not in document:
+        raise ConfigError(
+            f"{path}: this is the file of a network: `desmr network init` makes each node's file of it"
+        )
+    if model is NetworkConfig and "node" in document and "nodes" not in document:
+        raise ConfigError(f"{path}: this is the file of one node: name that of the network")
     overridden = override(document, model, environ)
     mistakes: list[tuple[Loc, str]] = []
     fit = document.pop("fit", {})

@@ -104,7 +104,7 @@ class MemberFit:
     ) -> Self:
         """Put the pieces together and say how it ended."""
         coef, intercept = model
-        converged = bool(verdict is not None and verdict.outcome == "converged" and result.keep_fit)
+        converged = verdict is not None and verdict.outcome == "converged"
         return cls(
             coef=coef,
             intercept=intercept,
@@ -193,10 +193,12 @@ def _ending(
     history: list[OuterRound], verdict: Verdict | None, converged: bool, result: Result, spec: FitSpec
 ) -> str:
     spent = f"{len(history)} outer rounds ({history[-1].admm_rounds} ADMM rounds)"
+    if not result.keep_fit and converged:
+        return f"converged in {spent} to no better than the mean of the pilots, which is returned"
     if not result.keep_fit:
         return (
             f"no step in {spent} improved on the mean of the pilots, which is returned instead: "
-            "raise inner, or look for a member whose data do not fit the others"
+            "raise outer or inner, or look for a member whose data do not fit the others"
         )
     assert verdict is not None  # keep_fit implies an accepted round
     if converged:

@@ -127,6 +127,8 @@ class Peer:
     """
 
     state: str = "away"
+    #: No stream since it was last up or refused: what was said on that one is no news any more.
+    closed: bool = True
     faulty: bool = False
     since: float = 0.0
     reason: str = "not connected yet"
@@ -206,15 +208,19 @@ class Machine:
 
     def _greet(self, event: ev.Connected) -> None:
         # It may be a new stream in place of one whose end has not been noticed yet.
-        self._set_apart(event.peer, "connected", "has not said hello yet")
+        peer = self.peers[event.peer]
+        peer.closed = False
+        # What it did wrong is worth more to know than that it is back.
+        self._set_apart(event.peer, "connected", peer.reason if peer.faulty else "has not said hello yet")
         self._send(event.peer, self.hello())
 
     def _lose(self, event: ev.Lost) -> None:
         peer = self.peers[event.peer]
         if peer.state == "up":
             self._report(f"{event.peer} is gone: {event.reason}")
-        if peer.state != "refused":
+        if peer.state != "refused" or peer.closed:
             self._set_apart(event.peer, "away", event.reason)
+        peer.closed = True
         for flood in (self.flood, self._previous):
             if flood:
                 flood.forget(event.peer)
@@ -499,7 +505,7 @@ class Machine:
             self._seal.close(self.flood.records)
             self.roster, self.members = roster, roster.names
             self.rounds = Rounds({k: roster.index[k] for k in self.peers}, self.setup.max_lag)
-            self._report(f"{len(roster.names)} members: {', '.join(roster.names)}")
+            self._report(f"members: {', '.join(roster.names)}")
             self._compute(ev.Begin(roster.graph, roster.index[self.setup.node]))
         else:
             request = self._request

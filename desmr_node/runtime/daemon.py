@@ -76,6 +76,7 @@ class Daemon:
         self.config = config
         self.result: dict[str, Any] | None = None
         self.port = self.admin_port = self.metrics_port = 0
+        self._sent_before: dict[str, int] = {}
         self._stop = asyncio.Event()
         self._stop_reason = ""
         self._metrics_server: tuple[Any, Thread] | None = None
@@ -98,6 +99,9 @@ class Daemon:
         declined = below_floor(config, table)
 
         def enrol(fit: int) -> Seal | str:
+            self._sent_before = {
+                name: self.streams.traffic(name).bytes_sent for name in self.node.machine.peers
+            }
             return declined or Sealed(config.network, config.node, fit, MaskKey.generate(), signer)
 
         def keep(number: int, fit: MemberFit, members: tuple[str, ...]) -> None:
@@ -137,9 +141,11 @@ class Daemon:
         if config.listen is not None:
             self.port = await self.streams.listen(config.listen)
         log.info(
-            f"{table.rows.count} rows, {len(table.features)} features; "
-            f"{len(addresses)} neighbours; admin at {self._shown_admin()}"
+            f"rows: {table.rows.count}; features: {len(table.features)}; neighbours: {len(addresses)}; "
+            f"admin at {self._shown_admin()}"
         )
+        if declined is not None:
+            log.warning(f"this node {declined}: no fit can begin while it is a member")
         if config.autostart and self.result is None:
             self.node.tell(ev.Called())
         self.streams.dial()
@@ -177,7 +183,8 @@ class Daemon:
             spec=config.fit,
             seed=config.seed,
         )
-        self.result["bytes_sent"] = {p: self.streams.traffic(p).bytes_sent for p in self.node.machine.peers}
+        before = self._sent_before
+        self.result["bytes_sent"] = {p: self.streams.traffic(p).bytes_sent - before[p] for p in before}
         try:
             results.write(config.state, self.result)
         except OSError as error:

@@ -177,6 +177,7 @@ class Node:
                 case ev.Drop():
                     self._drop(effect)
                 case ev.Enrol(fit):
+                    self.worker.reset()
                     seal = self._enrol(fit)
                     self._events.append(
                         ev.Declined(fit, seal) if isinstance(seal, str) else ev.Enrolled(seal)

@@ -15,9 +15,13 @@ class Worker:
 
     def __init__(self, rows: RowSource, holdout: RowSource | None, spec: FitSpec, seed: int) -> None:
         self._rows, self._holdout, self.spec, self.seed = rows, holdout, spec, seed
-        self.share = Share(rows, holdout, spec, seed)
+        self.reset()
         #: What broke the present fit, if this worker did.
         self.error: DesmrError | None = None
+
+    def reset(self) -> None:
+        """A new fit: nothing is known of it yet."""
+        self.share = Share(self._rows, self._holdout, self.spec, self.seed)
 
     def is_quick(self, task: ev.Compute) -> bool:
         """Whether the task takes milliseconds: not worth a thread, whose hand-over costs more than a step."""
@@ -40,6 +44,7 @@ class Worker:
 
     def _next(self, answer: object) -> Request:
         if isinstance(answer, ev.Begin):
-            self.share, self.error = Share(self._rows, self._holdout, self.spec, self.seed), None
+            self.error = None
+            self.reset()
             return self.share.begin(answer.graph, answer.index)
         return self.share.answer(answer)  # type: ignore[arg-type]  # a Compute carries a Begin or an Answer

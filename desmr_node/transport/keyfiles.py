@@ -100,7 +100,10 @@ def _read(path: Path, *, private: bool = False) -> bytes:
                 )
             return file.read(LARGEST_FILE)
     except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist: correct the path, or run `desmr network init`") from None
+        raise ConfigError(
+            f"{path} does not exist: correct the path, or have it made by `desmr network init` "
+            "(by `desmr network request` and `sign` where keys stay with their owners)"
+        ) from None
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read ({error.strerror}): make it a file this user owns"

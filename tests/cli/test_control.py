@@ -58,6 +58,21 @@ async def test_a_fit_from_start_to_result(nodes, serving, remote, network, tmp_p
         code, out, _ = await remote("stop", nodes["b"])
         assert (code, out) == (0, "no fit was under way at b\n")
 
+    code, out, err = await remote("result", nodes["b"], "--csv")
+    assert code == 0
+    assert out == (nodes["b"].parent / "state" / "coefficients.csv").read_text()
+    assert "this is what it left in its state folder" in err
+
+
+async def test_a_second_fit_begins_without_the_rounds_of_the_first(nodes, serving, remote):
+    async with serving(*nodes.values()) as daemons:
+        assert (await remote("start", nodes["a"], "--watch"))[0] == 0
+        first = len(daemons[0].node.worker.share.history)
+        await remote("stop", nodes["c"], "--shutdown")
+        _, out, _ = await remote("start", nodes["a"], "--json")
+        assert first > 0
+        assert json.loads(out)["history"] == []
+
 
 async def test_watch_on_a_terminal(nodes, serving, remote, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

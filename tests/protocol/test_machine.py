@@ -1,6 +1,7 @@
 """The machine, event by event: whole lists of effects on the main paths; what must never hang or crash."""
 
 import copy
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -146,10 +147,10 @@ def test_a_fit_of_two_scripted(bench):
     assert net.deliver("a", "b") == ["enrol in 1"]  # not called, but heard of it
     assert net.deliver("a", "b") == []
     assert net.work("b") == ["report fit 1 begins", "to a: flood 1/0 b", "to a: ask 1/0 all"]
-    assert net.deliver("b", "a") == ["report 2 members: a, b", "compute 1: begin as 0 of 2"]
+    assert net.deliver("b", "a") == ["report members: a, b", "compute 1: begin as 0 of 2"]
     assert net["a"].phase is Phase.COMPUTING
     assert net.deliver("b", "a") == ["to b: flood 1/0 a+b"]  # what b did not listen to before
-    assert net.deliver("a", "b") == ["report 2 members: a, b", "compute 1: begin as 1 of 2"]
+    assert net.deliver("a", "b") == ["report members: a, b", "compute 1: begin as 1 of 2"]
     assert net.work("a") == ["to b: flood 1/1 a"]
     assert net["a"].phase is Phase.SUMMING
     assert net.deliver("a", "b") == []  # early: kept
@@ -183,7 +184,7 @@ def test_a_fit_of_two_scripted(bench):
 def test_one_node_without_neighbours(bench):
     net = bench("a", [])
     assert net.tell("a", ev.Called()) == ["enrol in 1"]
-    assert net.work("a") == ["report fit 1 begins", "report 1 members: a", "compute 1: begin as 0 of 1"]
+    assert net.work("a") == ["report fit 1 begins", "report members: a", "compute 1: begin as 0 of 1"]
     assert net.work("a") == ["compute 2: total 97"]
     assert net.work("a") == ["compute 3: "]  # no neighbours, nothing to wait for
     assert net.work("a") == ["compute 4: "]
@@ -565,7 +566,7 @@ def test_the_good_records_before_a_bad_one_count(pair):
     records = Introduction("b", ("a",), b"", b"", b""), Introduction("x", ("b",), b"", b"", b"")
     assert pair.tell("a", ev.Received("b", Flood(1, 0, records))) == [
         "drop b for its fault: b passed on an introduction of x that x did not sign",
-        "report 2 members: a, b",
+        "report members: a, b",
         "compute 1: begin as 0 of 2",
     ]
 
@@ -596,7 +597,7 @@ def test_the_same_record_twice_in_one_message_is_no_lie(pair):
     assert pair["a"].phase is Phase.GATHERING
     introduction = Introduction("b", ("a",), b"", b"", b"")
     said = pair.tell("a", ev.Received("b", Flood(1, 0, (introduction, introduction))))
-    assert said == ["report 2 members: a, b", "compute 1: begin as 0 of 2"]
+    assert said == ["report members: a, b", "compute 1: begin as 0 of 2"]
 
 
 def test_two_different_records_of_one_origin_fail_the_fit_and_name_it(path):
@@ -861,3 +862,15 @@ def test_with_a_lag_a_lost_vector_is_asked_for_and_every_pair_matched(lagging, g
         lagging.flow()
     assert lagging.kept == {"a": (1, ("a", "b")), "b": (1, ("a", "b"))}
     assert _matched(lagging, "a") == _matched(lagging, "b") == 5
+
+
+def test_a_refusal_is_news_until_the_next_attempt_fails_otherwise(bench):
+    bench = bench("ab", ["ab"])
+    bench["b"].handle(ev.Connected("a"), 0.0)
+    other = replace(bench["a"].hello(), network="elsewhere")
+    bench["b"].handle(ev.Received("a", other), 0.0)
+    bench["b"].handle(ev.Lost("a", "a closed the stream"), 0.0)
+    assert bench["b"].peers["a"].state == "refused"
+    assert "elsewhere" in bench["b"].peers["a"].reason
+    bench["b"].handle(ev.Lost("a", "a refuses connections"), 1.0)
+    assert (bench["b"].peers["a"].state, bench["b"].peers["a"].reason) == ("away", "a refuses connections")
