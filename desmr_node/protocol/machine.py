@@ -480,8 +480,8 @@ class Machine:
     def _spread(self) -> None:
         """Give every neighbour what it is not known to hold."""
         assert self.flood is not None
-        for name, peer in self.peers.items():
-            if peer.state == "up":
+        for name in self.flood.eager():
+            if self.peers[name].state == "up":  # whoever is not gets everything when it is
                 self._send_records(name, self.flood.number, self.flood.news_for(name))
 
     def _send_records(self, name: str, number: int, records: Iterable[Record]) -> None:
@@ -489,11 +489,12 @@ class Machine:
         bundle: list[Record] = []
         size = 0
         for record in records:
-            if bundle and size + record.size() > _BUNDLE:
+            more = record.size()
+            if bundle and size + more > _BUNDLE:
                 self._send(name, Flood(fit, number, tuple(bundle)))
                 bundle, size = [], 0
             bundle.append(record)
-            size += record.size()
+            size += more
         if bundle:
             self._send(name, Flood(fit, number, tuple(bundle)))
 

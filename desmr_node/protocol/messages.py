@@ -85,8 +85,8 @@ class Introduction:
         return b"".join(len(p).to_bytes(4, "little") + p for p in (*parts, self.mask_key, self.certificate))
 
     def size(self) -> int:
-        """About how many bytes it takes."""
-        names = sum(len(name) + 2 for name in (self.origin, *self.neighbours))
+        """About how many bytes it takes, or a little more."""
+        names = 65 * (1 + len(self.neighbours))
         return names + len(self.mask_key) + len(self.certificate) + len(self.signature)
 
 

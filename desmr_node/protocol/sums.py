@@ -19,9 +19,14 @@ class Flood:
 
     def __init__(self, number: int, own: Record, neighbours: Iterable[str], roster: "Roster | None") -> None:
         self.number, self.roster = number, roster
-        self.records: dict[str, Record] = {own.origin: own}
+        self.records: dict[str, Record] = {}
         self._at_peer: dict[str, set[str]] = {k: set() for k in neighbours}
-        self._relayed = {k: None if roster is None else roster.relayed(own.origin, k) for k in self._at_peer}
+        self._relays = None if roster is None else roster.relays(own.origin)
+        #: Origins of records to pass on to each neighbour, and (in flood 0) everybody named so far.
+        self._pending: dict[str, set[str]] = {k: set() for k in self._at_peer}
+        self._eager: set[str] = set()
+        self._named: set[str] = set()
+        self.keep(own)
 
     def receive(self, peer: str, records: Iterable[Record]) -> list[Record]:
         """Note what the peer holds; return what is new to us, which the caller must check before `keep`."""
@@ -46,14 +51,33 @@ class Flood:
             raise FitFailure(
                 f"{record.origin} signed two different records for sum {self.number}: it lies or is ill"
             )
-        self.records.setdefault(record.origin, record)
+        if known is None:
+            self.records[record.origin] = record
+            for peer in self._heirs(record.origin):
+                if record.origin not in self._at_peer[peer]:
+                    self._pending[peer].add(record.origin)
+                    self._eager.add(peer)
+            if isinstance(record, Introduction):
+                self._named.update(record.neighbours)
+
+    def _heirs(self, origin: str) -> Iterable[str]:
+        """The neighbours to whom a record of this origin is passed on."""
+        return self._pending if self._relays is None else self._relays.get(origin, ())
+
+    def eager(self) -> list[str]:
+        """Neighbours for whom there may be news."""
+        eager, self._eager = sorted(self._eager), set()
+        return eager
 
     def news_for(self, peer: str) -> tuple[Record, ...]:
         """Records to pass on that the peer is not known to hold; from now on it is taken to hold them."""
-        relayed, held = self._relayed[peer], self._at_peer[peer]
-        news = [o for o in self.records if o not in held and (relayed is None or o in relayed)]
+        pending, held = self._pending[peer], self._at_peer[peer]
+        if not pending:
+            return ()
+        news = sorted(pending - held)
+        pending.clear()
         held.update(news)
-        return tuple(self.records[origin] for origin in sorted(news))
+        return tuple(self.records[origin] for origin in news)
 
     def of(self, origins: Iterable[str]) -> tuple[Record, ...]:
         """The records of these members, as far as they are here."""
@@ -62,13 +86,15 @@ class Flood:
     def forget(self, peer: str) -> None:
         """The stream to the peer broke: what it holds is unknown again."""
         self._at_peer[peer].clear()
+        self._pending[peer] = {origin for origin in self.records if peer in self._heirs(origin)}
 
     def missing(self) -> list[str]:
         """Members whose record has yet to come: all, or all that some introduction names as neighbour."""
-        if self.roster is not None:
-            return [name for name in self.roster.names if name not in self.records]
-        named = {k for record in self.records.values() for k in _introduction(record).neighbours}
-        return sorted(named - self.records.keys())
+        if self.roster is None:
+            return sorted(self._named - self.records.keys())
+        if len(self.records) == len(self.roster.names):
+            return []
+        return [name for name in self.roster.names if name not in self.records]
 
 
 def _introduction(record: Record) -> Introduction:
@@ -82,6 +108,7 @@ class Roster:
     def __init__(self, introductions: dict[str, Record]) -> None:
         self.names = tuple(sorted(introductions))
         self.index = {name: j for j, name in enumerate(self.names)}
+        self._relays: dict[str, dict[str, list[str]]] = {}
         links = {name: set(_introduction(introductions[name]).neighbours) for name in self.names}
         for name in self.names:
             for other in sorted(links[name]):
@@ -99,14 +126,20 @@ class Roster:
                 "somebody passes on introductions that do not belong here"
             ) from None
 
-    def relayed(self, here: str, peer: str) -> frozenset[str]:
-        """Members whose records travel from `here` to the peer: a shortest-path tree from every origin.
+    def relays(self, here: str) -> dict[str, list[str]]:
+        """To whom `here` passes each origin's records on: a shortest-path tree from every origin.
 
         With the graph known a record need not cross every edge both ways. If one goes missing on the tree (an
         edge is down, a relay keeps it to itself) whoever lacks it asks all its neighbours.
         """
-        parents = self.graph.parents()[:, self.index[peer]]
-        return frozenset(self.names[j] for j in np.flatnonzero(parents == self.index[here]))
+        if here not in self._relays:
+            j, parents = self.index[here], self.graph.parents()
+            relays: dict[str, list[str]] = {}
+            for w in self.graph.neighbours[j]:
+                for origin in np.flatnonzero(parents[:, w] == j):
+                    relays.setdefault(self.names[origin], []).append(self.names[w])
+            self._relays[here] = relays
+        return self._relays[here]
 
 
 def total(records: dict[str, Record], packing: Packing) -> Words:

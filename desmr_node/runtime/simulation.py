@@ -76,7 +76,10 @@ class Simulation:
 
     def step(self, until: float = float("inf")) -> bool:
         """Let one thing happen, or the next deadline pass; False if there is nothing more before `until`."""
-        deadline = min(min(m.deadline() for m in self.machines.values()), until)
+        if self.network.imminent():  # no deadline can come first, and there may be hundreds to look at
+            deadline = self.network.now
+        else:
+            deadline = min(min(m.deadline() for m in self.machines.values()), until)
         happening = self.network.next(deadline)
         if happening is not None:
             self.happen(happening)

@@ -309,6 +309,11 @@ def _nested(length: int) -> int:
 
 def _record_size(record: Record) -> int:
     if isinstance(record, Introduction):
-        return int(_record(record).ByteSize())
+        return _introduction_size(record)
     fixed = pb.Record(origin=record.origin, signature=record.signature).ByteSize()
     return int(fixed) + _nested(8 * len(record.words))
+
+
+@lru_cache(maxsize=MOST_MEMBERS)
+def _introduction_size(record: Introduction) -> int:
+    return int(_record(record).ByteSize())

@@ -127,6 +127,10 @@ class SimulatedNetwork:
             carried = data if self.limits is not None else message
             self._at(self.now + delay, _Flight(source, target, carried, edge.stream))
 
+    def imminent(self) -> bool:
+        """Whether something happens at this very moment."""
+        return bool(self._queue) and self._queue[0][0] <= self.now
+
     def next(self, before: float = float("inf")) -> Happening | None:
         """Let time pass until something happens; None if nothing does before `before`."""
         while self._queue and self._queue[0][0] <= before:
