@@ -27,6 +27,7 @@ from desmr_node import FitSpec, simulate
 from desmr_node.core.median import l1_quantile_path
 from desmr_node.datasets import crime_network
 from desmr_node.datasets.crime import DIVISIONS, CrimeNetwork, Scenario
+from desmr_node.runtime.census import PAPER
 
 Floats = NDArray[np.float64]
 
@@ -35,11 +36,6 @@ SPECS = {
     "deSMR": FitSpec(penalty="l1", scaling="none"),
     "deSMR, no intercept": FitSpec(penalty="l1", scaling="none", intercept=False),
     "deLR": FitSpec(loss="squared", penalty="l1", scaling="none"),
-}
-#: RMSE and MAE in the paper, by scenario.
-PAPER = {
-    "deSMR": {"original": (0.639, 0.392), "balanced": (0.672, 0.434), "attacker": (0.674, 0.432)},
-    "deLR": {"original": (0.610, 0.395), "balanced": (0.887, 0.745), "attacker": (0.871, 0.749)},
 }
 #: Largest mean MAE with an intercept; the largest RMSE is the same for all.
 MOST_RMSE = 0.61

@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -323,10 +322,3 @@ async def serve(config: NodeConfig, *, once: bool = False) -> int:
         return await daemon.run(once=once)
     finally:
         await daemon.close()
-
-
-def free_port() -> int:
-    """A port that nobody listens on just now: for networks of local peers."""
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])

@@ -8,7 +8,8 @@ import pytest
 
 from desmr_node import cli
 from desmr_node.config import load_network, load_node
-from desmr_node.runtime.daemon import Daemon, free_port
+from desmr_node.runtime.census import free_ports
+from desmr_node.runtime.daemon import Daemon
 from desmr_node.runtime.setup import write_network
 
 NODES = ("a", "b", "c")
@@ -32,7 +33,7 @@ def network(tmp_path):
                 tmp_path / f"{node}.csv", np.column_stack([X, y]), delimiter=",", header=header, comments=""
             )
             text.append(
-                f'[[nodes]]\nid = "{node}"\naddress = "127.0.0.1:{free_port()}"\ndata = "{node}.csv"\n'
+                f'[[nodes]]\nid = "{node}"\naddress = "127.0.0.1:{free_ports(1)[0]}"\ndata = "{node}.csv"\n'
                 f'holdout = "{node}.csv"\n'
             )
         path = tmp_path / name

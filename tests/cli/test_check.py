@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from desmr_node.config import load_network
-from desmr_node.runtime.daemon import free_port
+from desmr_node.runtime.census import free_ports
 from desmr_node.runtime.setup import write_network
 
 
@@ -201,7 +201,7 @@ def test_an_address_nobody_can_listen_at(nodes, found, table, sentence):
 
 def test_an_admin_address_open_to_others(nodes, found):
     nodes["a"].write_text(
-        nodes["a"].read_text() + f'\n[admin]\nlisten = "0.0.0.0:{free_port()}"\ninsecure = true\n'
+        nodes["a"].read_text() + f'\n[admin]\nlisten = "0.0.0.0:{free_ports(1)[0]}"\ninsecure = true\n'
     )
     code, findings = found(nodes["a"])
     assert code == 0

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from desmr_node.cli import client, render
 from desmr_node.config import load_network
-from desmr_node.runtime.daemon import free_port
+from desmr_node.runtime.census import free_ports
 from desmr_node.runtime.setup import write_network
 from desmr_node.transport.wire import admin_pb2 as pb
 
@@ -141,7 +141,7 @@ async def test_shutdown_ends_the_daemon_and_the_watch(nodes, serving, remote):
 
 
 async def test_every_way_to_name_a_node(nodes, serving, remote, edit, monkeypatch):
-    port = free_port()
+    port = free_ports(1)[0]
     nodes["b"].write_text(nodes["b"].read_text() + f'\n[admin]\nlisten = "127.0.0.1:{port}"\n')
     async with serving(nodes["a"], nodes["b"]):
         path = nodes["a"].parent / "state" / "admin.sock"
@@ -169,7 +169,7 @@ async def test_the_port_for_neighbours_is_not_the_admin_port(nodes, serving, rem
 
 @pytest.mark.parametrize("command", ["start", "stop", "status", "watch", "result"])
 def test_nobody_there(desmr, nodes, command):
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     code, out, err = desmr(command, address)
     assert (code, out) == (1, "")
     assert err == (
