@@ -23,7 +23,7 @@ CANNOT, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
 
 def desmr(argv: Sequence[str] | None = None) -> int:
     """Entry point of `desmr`."""
-    from desmr_node.cli import check, control, demo, network, simulation
+    from desmr_node.cli import census, check, control, demo, network, simulation
 
     parser = argparse.ArgumentParser(
         prog="desmr",
@@ -32,7 +32,7 @@ def desmr(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"desmr {version('desmr-node')}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (demo, network, check, control, simulation):
+    for module in (demo, network, check, control, simulation, census):
         module.add(commands)
     arguments = parser.parse_args(argv)
     return run(lambda: int(arguments.run(arguments)), "desmr")

@@ -1,15 +1,19 @@
 """The paper's nine census divisions as files: a table of private rows for each, and the network file."""
 
 import csv
+import shutil
 import socket
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from desmr_node.config import dump_toml
+from desmr_node.config import dump_toml, load_network
 from desmr_node.core.arrays import Matrix, Vector
 from desmr_node.datasets.crime import DIVISIONS, Scenario, crime_network, load_crime
+from desmr_node.errors import ConfigError
+from desmr_node.runtime.setup import AUTHORITY, write_network
 
 RESPONSE = "violentPerPop"
 ATTACKER = "attacker"
@@ -20,6 +24,9 @@ PAPER = {
 }
 #: What the demonstration fits: the l1 penalty predicts best on these data (docs/results.md).
 FIT = {"penalty": "l1"}
+#: The port every node listens on where each has a host of its own.
+PORT = 7100
+_PREFIX = "crime-"
 
 
 def node_id(division: str) -> str:
@@ -27,33 +34,43 @@ def node_id(division: str) -> str:
     return division.lower().replace(" ", "-")
 
 
-def write_census(folder: Path, scenario: Scenario, seed: int) -> Path:
+#: All folders that the network's files may lie in: one for each node, and the authority's.
+FOLDERS = (*map(node_id, DIVISIONS), ATTACKER, AUTHORITY)
+
+
+def scenario_of(network: str) -> str:
+    """The scenario of a network that `write_census` named."""
+    scenario = network.removeprefix(_PREFIX)
+    if network == scenario or scenario not in PAPER["deSMR"]:
+        raise ConfigError(f"network {network!r} is not one that `desmr census init` made: name such a one")
+    return scenario
+
+
+def write_census(
+    folder: Path, scenario: Scenario, seed: int, *, hosts: bool = False, admin: str | None = None
+) -> Path:
     """Split the crime table 80/20 into private files and write network.toml beside them; its path.
 
-    The "attacker" scenario has a tenth node, joined to all nine, with nothing but injected rows.
+    The "attacker" scenario has a tenth node, joined to all nine, with nothing but injected rows. Every node
+    is at a free port of this machine or, with ``hosts``, at a host called like it, such as a container.
     """
     network = crime_network(scenario, np.random.default_rng(seed))
     features = load_crime().features
     ids = [node_id(name) for name in DIVISIONS] + [ATTACKER] * (len(network.datasets) - len(DIVISIONS))
     X_test, y_test = network.test
-    ports = free_ports(len(ids))
+    addresses = [f"{name}:{PORT}" for name in ids] if hosts else _loopback(len(ids))
     nodes = []
     for j, name in enumerate(ids):
-        rows = folder / "data" / f"{name}.csv"
-        _write_table(rows, *network.datasets[j], features)
-        node: dict[str, object] = {
-            "id": name,
-            "address": f"127.0.0.1:{ports[j]}",
-            "data": f"data/{rows.name}",
-        }
+        node: dict[str, Any] = {"id": name, "address": addresses[j], "admin": admin}
+        node["data"] = f"{name}/rows.csv"
+        _write_table(folder / node["data"], *network.datasets[j], features)
         held_out = network.test_division == j
         if held_out.any():
-            holdout = folder / "data" / f"{name}-holdout.csv"
-            _write_table(holdout, X_test[held_out], y_test[held_out], features)
-            node["holdout"] = f"data/{holdout.name}"
+            node["holdout"] = f"{name}/holdout.csv"
+            _write_table(folder / node["holdout"], X_test[held_out], y_test[held_out], features)
         nodes.append(node)
     document = {
-        "network": f"crime-{scenario}",
+        "network": f"{_PREFIX}{scenario}",
         "edges": [[ids[a], ids[b]] for a, b in network.edges],
         "autostart": True,
         "fit": {**FIT, "seed": seed},
@@ -65,6 +82,45 @@ def write_census(folder: Path, scenario: Scenario, seed: int) -> Path:
     return path
 
 
+def set_up(
+    folder: Path, scenario: Scenario, seed: int, *, admin: str | None = None, replace: bool = False
+) -> bool:
+    """Everything the census network needs on hosts of its own, keys included; False if it was there already.
+
+    Another scenario or seed in the folder is refused or, with ``replace``, cleared away: it is another
+    network, whose results would pass for this one's.
+    """
+    found = folder / "network.toml"
+    if found.exists():
+        old = load_network(found, environ={})
+        asked = (f"{_PREFIX}{scenario}", seed, {admin})
+        same = (old.network, old.seed, {node.admin for node in old.nodes}) == asked
+        if same and all((folder / node / "node.toml").exists() for node in old.ids):
+            return False
+        if not replace:
+            raise ConfigError(
+                f"{folder} holds network {old.network} with seed {old.seed}: name another folder, or clear "
+                "it with --replace (keys, rows and results)"
+            )
+        found.unlink()
+    if replace:
+        for name in FOLDERS:
+            _empty(folder / name)
+    write_network(
+        load_network(write_census(folder, scenario, seed, hosts=True, admin=admin), environ={}), folder
+    )
+    return True
+
+
+def _empty(folder: Path) -> None:
+    """Remove what is in a folder, not the folder: it may be a volume."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 def _write_table(path: Path, X: Matrix, y: Vector, features: tuple[str, ...]) -> None:
     """Doubles as Python prints them: reading them gives the same bits."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,6 +128,10 @@ def _write_table(path: Path, X: Matrix, y: Vector, features: tuple[str, ...]) ->
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*features, RESPONSE])
         writer.writerows(map(list, np.column_stack([X, y]).tolist()))
+
+
+def _loopback(count: int) -> list[str]:
+    return [f"127.0.0.1:{port}" for port in free_ports(count)]
 
 
 def free_ports(count: int) -> list[int]:

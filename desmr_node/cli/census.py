@@ -1,0 +1,227 @@
+"""`desmr census`: the nine divisions' network on hosts of their own, such as containers."""
+
+import argparse
+import json
+import socket
+import sys
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from desmr_node.cli.client import AdminClient
+    from desmr_node.transport.wire import admin_pb2 as pb
+
+_INIT = """\
+Split the packaged crime table (UCI Communities and Crime) into the private tables of nine census divisions
+and write, into DIR/<division>, all that each needs to run as a node on a host called like it (port 7100):
+rows.csv, holdout.csv, node.toml, key and certificates. DIR/network.toml is the network as a whole, and
+DIR/authority can admit members to it.
+
+What is there already is left alone if it is the same network, and refused or replaced if it is another."""
+_INIT_EXAMPLES = """\
+examples:
+  desmr census init census
+  desmr census init census --scenario balanced --replace
+  desmr simulate census/network.toml      the same fit in this process, same bits"""
+_REPORT = """\
+Wait until the fit of a network made by `desmr census init` is done, showing each outer round, and print the
+model, its errors on held-out communities beside the paper's, and whether all divisions agree. Exit 0 if it is
+done, 3 if it failed and no division began another."""
+#: Seconds between two looks at the nodes, and for which an announced attacker is waited for.
+_PAUSE, _ANNOUNCEMENT = 0.5, 3.0
+
+
+def add(commands: Any) -> None:
+    """Declare the commands."""
+    census = commands.add_parser(
+        "census",
+        help="the nine divisions of the demonstration on hosts of their own, such as containers",
+        description="The nine census divisions as a network of separate hosts: what docker-compose.yml runs.",
+    )
+    steps = census.add_subparsers(dest="step", metavar="STEP", required=True)
+    formatter = argparse.RawDescriptionHelpFormatter
+
+    init = steps.add_parser(
+        "init",
+        help="write each division's private rows, configuration and keys",
+        description=_INIT,
+        epilog=_INIT_EXAMPLES,
+        formatter_class=formatter,
+    )
+    init.add_argument("folder", metavar="DIR", help="where to write")
+    init.add_argument(
+        "--scenario",
+        choices=("original", "balanced", "attacker"),
+        default="original",
+        help="data as they are; one injected row per nine at every division; or a tenth member, joined to "
+        "all, with nothing but injected rows (default: original)",
+    )
+    init.add_argument("--seed", type=int, default=0, help="of the random 80/20 split (default: 0)")
+    init.add_argument("--admin", metavar="ADDRESS", help="where every node's admin API shall listen")
+    init.add_argument("--replace", action="store_true", help="clear another network away, results included")
+    init.add_argument(
+        "--announced",
+        metavar="HOST",
+        help="make it the attacker scenario if a host of this name shows up within three seconds",
+    )
+    init.set_defaults(run=_init)
+
+    report = steps.add_parser(
+        "report",
+        help="wait for the fit, then print the result beside the paper's",
+        description=_REPORT,
+        epilog="example:\n  desmr census report census --admin 'unix:/admin/{}/admin.sock'",
+        formatter_class=formatter,
+    )
+    report.add_argument("folder", metavar="DIR", help="the folder with the network.toml")
+    report.add_argument(
+        "--admin",
+        metavar="PATTERN",
+        default="",
+        help="admin addresses, {} standing for the division (default: as DIR/<division>/node.toml says)",
+    )
+    report.add_argument("--timeout", type=float, default=600.0, help="seconds for it all (default: 600)")
+    report.add_argument(
+        "--grace",
+        type=float,
+        default=30.0,
+        help="seconds to wait, after a fit that failed, for another to begin (default: 30)",
+    )
+    report.add_argument(
+        "--announced", metavar="HOST", help="refuse if this host is up and no attacker is a member"
+    )
+    report.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    report.set_defaults(run=_report)
+
+
+def _init(arguments: argparse.Namespace) -> int:
+    from desmr_node.errors import ConfigError
+    from desmr_node.runtime.census import set_up
+
+    if arguments.seed < 0:
+        raise ConfigError(f"--seed is {arguments.seed}: give a whole number, 0 or more")
+    scenario = arguments.scenario
+    if arguments.announced is not None:
+        if _shows_up(arguments.announced, _ANNOUNCEMENT):
+            if scenario == "balanced":
+                raise ConfigError("the balanced scenario has no attacker: leave out the one or the other")
+            scenario = "attacker"
+        elif scenario == "attacker":
+            raise ConfigError(f"no attacker shows up as {arguments.announced}: add it (--profile attacker)")
+    folder = Path(arguments.folder)
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        fresh = set_up(folder, scenario, arguments.seed, admin=arguments.admin, replace=arguments.replace)
+    except OSError as error:
+        where = error.filename or folder
+        raise ConfigError(f"{where} cannot be written ({error.strerror}): name another folder") from None
+    state = "written" if fresh else "there already, and left as it is"
+    print(f"{folder / 'network.toml'}: scenario {scenario}, seed {arguments.seed}: {state}")
+    return 0
+
+
+def _shows_up(host: str, patience: float) -> bool:
+    """Whether the name of a host can be resolved, now or soon: containers start in no particular order."""
+    deadline = time.monotonic() + patience
+    while True:
+        with suppress(OSError):
+            return bool(socket.getaddrinfo(host, None))
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from desmr_node.cli import FAILED
+    from desmr_node.cli.client import AdminClient
+    from desmr_node.cli.divisions import Progress, outcome, show_outcome
+    from desmr_node.config import load_network
+    from desmr_node.errors import ConfigError
+    from desmr_node.runtime.census import ATTACKER, scenario_of
+
+    folder = Path(arguments.folder)
+    network = load_network(folder / "network.toml", environ={})
+    scenario = scenario_of(network.network)
+    if arguments.announced and ATTACKER not in network.ids and _shows_up(arguments.announced, 0.0):
+        raise ConfigError("the attacker came after the network had been prepared: start everything once more")
+    pattern = arguments.admin or str(folder / "{}" / "node.toml")
+    began = time.monotonic()
+    with ExitStack() as stack:
+        clients = {
+            node: stack.enter_context(AdminClient(pattern.replace("{}", node), patience=5.0))
+            for node in network.ids
+        }
+        with Progress(list(network.ids)) as progress:
+            statuses = _wait(clients, progress, arguments.timeout, arguments.grace)
+        found = outcome(statuses, clients)
+    found |= {"scenario": scenario, "seconds": round(time.monotonic() - began, 1)}
+    if found["failed"]:
+        return FAILED  # said while we waited for another
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        show_outcome(found)
+    return 0
+
+
+def _wait(
+    clients: "dict[str, AdminClient]", progress: Any, timeout: float, grace: float
+) -> "dict[str, pb.Status]":
+    """Look at the nodes until all have finished the same fit, or one has failed and nobody begins another."""
+    from desmr_node.cli import render
+    from desmr_node.errors import DesmrError
+
+    deadline = time.monotonic() + timeout
+    over, told = float("inf"), 0
+    while True:
+        statuses = _statuses(clients)
+        progress.show(statuses)
+        now = time.monotonic()
+        if len(statuses) == len(clients) and _all_finished(statuses):
+            return statuses
+        failed = [s for s in statuses.values() if s.phase == "failed"]
+        if not failed:
+            over = float("inf")
+        elif over == float("inf"):
+            over = now + grace
+        for status in failed:
+            if status.fit > told:
+                told = status.fit
+                print(
+                    render.plain(f"fit {status.fit} failed: {status.message}")
+                    + f"; waiting {grace:.0f} s for another to begin",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        if now > over:
+            return statuses
+        if now > deadline:
+            raise DesmrError(f"the fit was not over within {timeout:.0f} s: {_standing(clients, statuses)}")
+        time.sleep(_PAUSE)
+
+
+def _statuses(clients: "dict[str, AdminClient]") -> "dict[str, pb.Status]":
+    """Of those nodes that answer."""
+    from desmr_node.cli.client import NodeUnreachable
+
+    found = {}
+    for node, client in clients.items():
+        with suppress(NodeUnreachable):
+            found[node] = client.status()
+    return found
+
+
+def _all_finished(statuses: "dict[str, pb.Status]") -> bool:
+    """Done with the same fit, or started again after it was done."""
+    done = all(s.phase == "done" or (s.phase == "idle" and s.fit > 0) for s in statuses.values())
+    return done and len({s.fit for s in statuses.values()}) == 1
+
+
+def _standing(clients: "dict[str, AdminClient]", statuses: "dict[str, pb.Status]") -> str:
+    """What every node is doing, in one line."""
+    from desmr_node.cli import render
+
+    away = [f"{node} does not answer" for node in clients if node not in statuses]
+    return "; ".join([f"{node}: {render.doing(status)}" for node, status in statuses.items()] + away)
