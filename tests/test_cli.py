@@ -8,7 +8,7 @@ import pytest
 from desmr_node import __version__, cli
 from desmr_node.errors import ConfigError, DesmrError
 
-COMMANDS = ("network", "check", "start", "stop", "status", "watch", "result", "simulate")
+COMMANDS = ("network", "check", "start", "stop", "status", "watch", "result", "health", "simulate")
 
 
 def _stopped(command, *arguments):

@@ -9,30 +9,45 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from typing import Any, NoReturn
 
 # One BLAS thread per process, before anything imports numpy: many small solves are ten times slower with two.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 # Arrow's own allocator keeps some 20 MB for itself.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+# gRPC's own lines on standard error say what our sentences say, in other words.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 #: Exit codes: 0 fine, 1 it cannot be done (a sentence says why), 2 wrong usage, 3 a fit failed.
 CANNOT, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
 
 
+class _Version(argparse.Action):
+    """Looks the version up when it is asked for: that takes longer than all else before a command runs."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **_: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="show the version and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"{parser.prog} {version('desmr-node')}")
+        parser.exit()
+
+
 def desmr(argv: Sequence[str] | None = None) -> int:
     """Entry point of `desmr`."""
-    from desmr_node.cli import census, check, control, demo, network, simulation
+    from desmr_node.cli import census, check, control, demo, health, network, simulation
 
     parser = argparse.ArgumentParser(
         prog="desmr",
         description="Fit one sparse, outlier-proof linear model over rows that may not be pooled.",
         epilog="A first look: desmr demo. A command's own help: desmr COMMAND --help.",
     )
-    parser.add_argument("--version", action="version", version=f"desmr {version('desmr-node')}")
+    parser.add_argument("--version", action=_Version)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (demo, network, check, control, simulation, census):
+    for module in (demo, network, check, control, health, simulation, census):
         module.add(commands)
     arguments = parser.parse_args(argv)
     return run(lambda: int(arguments.run(arguments)), "desmr")
@@ -46,7 +61,7 @@ def desmr_node(argv: Sequence[str] | None = None) -> int:
         epilog="Write the configuration with `desmr network init` and look it over with `desmr check`; "
         "talk to the running node with `desmr status`, `start`, `watch` and `result`.",
     )
-    parser.add_argument("--version", action="version", version=f"desmr-node {version('desmr-node')}")
+    parser.add_argument("--version", action=_Version)
     parser.add_argument("--config", required=True, metavar="node.toml", help="the node's configuration file")
     parser.add_argument(
         "--once", action="store_true", help="take part in one fit, then exit: 0 if it is done, 3 if it failed"
@@ -59,7 +74,6 @@ def _serve(path: str, once: bool) -> int:
     # gRPC's older poller reads a socket in the thread that waits for it, without handing it to another: a
     # seventh of a round's processor time (docs/decisions/0007-streams.md). Set before grpc is imported.
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines say what ours say, in other words
     import logging
     import threading
 

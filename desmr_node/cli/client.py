@@ -3,23 +3,19 @@
 import asyncio
 import json
 import math
-import os
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
-
-# gRPC's own lines on standard error say what our sentences say, in other words.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 from google.protobuf.message import Message
 
+from desmr_node.cli.reaching import OPTIONS, code_of, resolve, told
+from desmr_node.cli.reaching import NodeUnreachable as NodeUnreachable
 from desmr_node.cli.render import plain
-from desmr_node.config import NodeConfig, load_node, split_address
+from desmr_node.config import NodeConfig
 from desmr_node.data import Table
-from desmr_node.errors import ConfigError, DesmrError
 from desmr_node.protocol.faults import PeerFault
 from desmr_node.protocol.greeting import differences
 from desmr_node.protocol.messages import Hello, Reject, Schema, Standing
@@ -30,12 +26,6 @@ from desmr_node.transport.streams import METHOD
 from desmr_node.transport.wire import admin_pb2 as pb
 
 _SERVICE = "/desmr.admin.v1.Admin/"
-_OPTIONS: list[tuple[str, int]] = [
-    ("grpc.enable_http_proxy", 0),  # the node is on this machine
-    ("grpc.enable_retries", 0),
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),
-]
 #: Seconds to wait for an answer; a node is never busy for as long.
 PATIENCE = 10.0
 #: Seconds for a neighbour to say hello.
@@ -44,46 +34,12 @@ _HELLO_PATIENCE = 5.0
 Answer = TypeVar("Answer", bound=Message)
 
 
-class NodeUnreachable(DesmrError):  # noqa: N818 - a state of the world, not a mistake
-    """Nobody answers at the admin address, or not a node."""
-
-
-def resolve(address: str) -> str:
-    """The admin address meant by "host:port", "unix:/path" or the path of a node.toml."""
-    if address.startswith("unix:"):
-        if address == "unix:":
-            raise ConfigError('the path of the socket is missing: write "unix:/path/admin.sock"')
-        return address
-    path = Path(address)
-    if path.is_dir():
-        raise ConfigError(f"{address} is a folder: name the node.toml in it")
-    if path.suffix == ".toml" or path.is_file():
-        listen = load_node(path).admin.listen
-        if listen.endswith(":0") and not listen.startswith("unix:"):
-            raise ConfigError(
-                f"{address}: [admin] listen = {listen!r} leaves the port to the system: "
-                "give the host:port from the node's log instead"
-            )
-        return listen
-    if path.is_socket():
-        return f"unix:{path}"
-    try:
-        _, port = split_address(address)
-    except ValueError as error:
-        raise ConfigError(
-            f"{address!r} is no admin address ({error}): give host:port, unix:/path or a node.toml"
-        ) from None
-    if port == 0:
-        raise ConfigError(f"{address!r} has port 0: give the port of the node's [admin] listen")
-    return address
-
-
 class AdminClient:
     """One node's admin API."""
 
     def __init__(self, address: str, *, patience: float = PATIENCE) -> None:
         self.address, self._patience = resolve(address), patience
-        self._channel = grpc.insecure_channel(self.address, options=_OPTIONS)
+        self._channel = grpc.insecure_channel(self.address, options=OPTIONS)
 
     def __enter__(self) -> Self:
         return self
@@ -125,11 +81,11 @@ class AdminClient:
                 seen = True
                 yield answer.status
         except grpc.RpcError as error:
-            if seen and _code(error) in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            if seen and code_of(error) in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
                 raise NodeUnreachable(
                     f"the node at {self.address} has gone: its log says why, and desmr-node starts it again"
                 ) from None
-            raise self._told(error) from None
+            raise told(error, self.address, self._patience) from None
         finally:
             call.cancel()  # type: ignore[no-untyped-call]  # the stubs say nothing about it
 
@@ -142,53 +98,8 @@ class AdminClient:
         try:
             answer: Answer = call(request, timeout=self._patience)
         except grpc.RpcError as error:
-            raise self._told(error) from None
+            raise told(error, self.address, self._patience) from None
         return answer
-
-    def _told(self, error: grpc.RpcError) -> DesmrError:
-        code, where = _code(error), self.address
-        details = plain(_details(error))
-        match code:
-            case grpc.StatusCode.UNAVAILABLE:
-                path = where.removeprefix("unix:")
-                if where.startswith("unix:") and not Path(path).exists():
-                    return NodeUnreachable(
-                        f"no node answers at {where}, which does not exist: is desmr-node running? "
-                        "its [admin] listen says where"
-                    )
-                if "Permission denied" in details:
-                    return NodeUnreachable(
-                        f"{where} may not be opened by this user: run desmr as the user of the node"
-                    )
-                if "refused" in details or where.startswith("unix:") or "connect" in details.lower():
-                    return NodeUnreachable(
-                        f"no node answers at {where}: is desmr-node running? its [admin] listen says where"
-                    )
-                return NodeUnreachable(
-                    f"what answers at {where} is no node's admin address ({details[:120]}): the port for "
-                    "neighbours, perhaps; [admin] listen says where"
-                )
-            case grpc.StatusCode.UNIMPLEMENTED:
-                return NodeUnreachable(
-                    f"what answers at {where} is no node's admin address: [admin] listen says where"
-                )
-            case grpc.StatusCode.DEADLINE_EXCEEDED:
-                return NodeUnreachable(
-                    f"the node at {where} does not answer within {self._patience:g} s: see whether it hangs"
-                )
-            case grpc.StatusCode.NOT_FOUND | grpc.StatusCode.FAILED_PRECONDITION:
-                return DesmrError(details)
-            case _:
-                return DesmrError(f"the node at {where} says {code.name.lower()}: {details or 'no more'}")
-
-
-def _code(error: grpc.RpcError) -> grpc.StatusCode:
-    code = error.code() if isinstance(error, grpc.Call) else None
-    return code or grpc.StatusCode.UNKNOWN
-
-
-def _details(error: grpc.RpcError) -> str:
-    return (error.details() or "") if isinstance(error, grpc.Call) else ""
 
 
 def as_dict(message: Message) -> dict[str, Any]:
