@@ -106,10 +106,13 @@ def _init(arguments: argparse.Namespace) -> int:
     if arguments.announced is not None:
         if _shows_up(arguments.announced, _ANNOUNCEMENT):
             if scenario == "balanced":
-                raise ConfigError("the balanced scenario has no attacker: leave out the one or the other")
+                raise ConfigError(
+                    f"{arguments.announced} is up, and the balanced scenario has no attacker: stop the one "
+                    "(docker compose down), or leave out the other"
+                )
             scenario = "attacker"
         elif scenario == "attacker":
-            raise ConfigError(f"no attacker shows up as {arguments.announced}: add it (--profile attacker)")
+            raise ConfigError(f"no attacker shows up as {arguments.announced}: start it too (docker compose --profile attacker up)")
     folder = Path(arguments.folder)
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -147,7 +150,6 @@ def _report(arguments: argparse.Namespace) -> int:
     if arguments.announced and ATTACKER not in network.ids and _shows_up(arguments.announced, 0.0):
         raise ConfigError("the attacker came after the network had been prepared: start everything once more")
     pattern = arguments.admin or str(folder / "{}" / "node.toml")
-    began = time.monotonic()
     with ExitStack() as stack:
         clients = {
             node: stack.enter_context(AdminClient(pattern.replace("{}", node), patience=5.0))
@@ -156,7 +158,7 @@ def _report(arguments: argparse.Namespace) -> int:
         with Progress(list(network.ids)) as progress:
             statuses = _wait(clients, progress, arguments.timeout, arguments.grace)
         found = outcome(statuses, clients)
-    found |= {"scenario": scenario, "seconds": round(time.monotonic() - began, 1)}
+    found |= {"scenario": scenario}
     if found["failed"]:
         return FAILED  # said while we waited for another
     if arguments.json:

@@ -124,6 +124,7 @@ def show_outcome(outcome: Mapping[str, Any], kept: Path | None = None) -> None:
     }  # fmt: skip
     alike = len({(r["lambda"], tuple(r["support"])) for r in results.values()}) == 1
     traffic = outcome["bytes_per_edge"].values()
+    total = f", all {outcome['seconds']:.1f} s" if "seconds" in outcome else ""
     render.show(
         render.coefficients(first, ranges=ranges),
         "",
@@ -133,8 +134,8 @@ def show_outcome(outcome: Mapping[str, Any], kept: Path | None = None) -> None:
         "random 80/20 split; the paper's are means over its splits.",
         f"{len(results)} divisions {'agree' if alike else 'DO NOT AGREE'} on lambda and variables; "
         f"{first['message']}.",
-        f"Fit {outcome['fit_seconds']:.1f} s, all {outcome['seconds']:.1f} s; {first['rounds']} message "
-        f"rounds, {render.size(sum(traffic) / len(traffic))} per edge and direction; "
+        f"Fit {outcome['fit_seconds']:.1f} s{total}; {first['rounds']} message rounds, "
+        f"{render.size(sum(traffic) / len(traffic))} per edge and direction; "
         f"at most {outcome['memory_megabytes']:.0f} MB of memory a node.",
         *([f"Files: {kept}"] if kept else []),
     )

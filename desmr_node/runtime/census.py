@@ -1,6 +1,7 @@
 """The paper's nine census divisions as files: a table of private rows for each, and the network file."""
 
 import csv
+import fcntl
 import shutil
 import socket
 from contextlib import ExitStack
@@ -102,14 +103,32 @@ def set_up(
                 f"{folder} holds network {old.network} with seed {old.seed}: name another folder, or clear "
                 "it with --replace (keys, rows and results)"
             )
-        found.unlink()
     if replace:
+        running = [name for name in FOLDERS if _in_use(folder / name / "state" / "lock")]
+        if running:
+            raise ConfigError(
+                f"another network than this one is running in {folder} ({', '.join(running)}): stop it "
+                "first (docker compose down)"
+            )
+        found.unlink(missing_ok=True)
         for name in FOLDERS:
             _empty(folder / name)
     write_network(
         load_network(write_census(folder, scenario, seed, hosts=True, admin=admin), environ={}), folder
     )
     return True
+
+
+def _in_use(lock: Path) -> bool:
+    """Whether a daemon, perhaps in another container, holds its state folder."""
+    if not lock.exists():
+        return False
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def _empty(folder: Path) -> None:
