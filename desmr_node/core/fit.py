@@ -70,7 +70,8 @@ class Errors:
 class MemberFit:
     """What one node holds at the end: its own model, and the network's account of the fit.
 
-    All but ``coef`` and ``intercept`` is the same on every node, bit for bit; see `NetworkFit`.
+    All but ``coef`` and ``intercept`` is the same on every node, bit for bit; see `NetworkFit`. ``scale`` is
+    what the network divided each column by: its standard deviation (root mean square without an intercept).
     """
 
     coef: Vector
@@ -87,6 +88,7 @@ class MemberFit:
     admm_rounds: int
     history: tuple[OuterRound, ...]
     errors: Errors | None = None
+    scale: Vector | None = None
 
     @classmethod
     def of(
@@ -120,6 +122,7 @@ class MemberFit:
             admm_rounds=history[-1].admm_rounds,
             history=tuple(history),
             errors=_errors(evaluation, ground.scaling.unit),
+            scale=ground.scaling.spread if spec.scaling == "network" else None,
         )
 
 

@@ -42,6 +42,9 @@ def document(
         "intercept": fit.intercept,
         "coefficients": dict(zip(schema.features, map(float, fit.coef), strict=True)),
         "support": [name for name, kept in zip(schema.features, fit.support, strict=True) if kept],
+        "scales": None
+        if fit.scale is None
+        else dict(zip(schema.features, map(float, fit.scale), strict=True)),
         "rows": fit.total_rows,
         "objective": fit.objective,
         "pilot_objective": fit.pilot_objective,

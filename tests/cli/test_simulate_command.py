@@ -45,6 +45,19 @@ def test_json_is_the_fit_of_the_library(network, desmr, tmp_path):
         assert document["members"] == ["a", "b", "c"]
 
 
+def test_the_scales_of_the_columns(network, desmr, tmp_path):
+    """The standard deviations over the rows of all nodes, unless the network was told not to scale."""
+    _, out, _ = desmr("simulate", network(), "--json")
+    documents = json.loads(out)["nodes"]
+    X = np.concatenate([np.loadtxt(tmp_path / f"{n}.csv", delimiter=",", skiprows=1)[:, :4] for n in "abc"])
+    for document in documents.values():
+        assert document["scales"] == documents["a"]["scales"]
+    assert list(documents["a"]["scales"]) == ["u", "v", "w", "z"]
+    assert list(documents["a"]["scales"].values()) == pytest.approx(X.std(axis=0), rel=1e-6)
+    _, out, _ = desmr("simulate", network(tables='[fit]\nscaling = "none"\n'), "--json")
+    assert json.loads(out)["nodes"]["a"]["scales"] is None
+
+
 def test_out_writes_every_node(network, desmr, tmp_path):
     path = network()
     code, out, _ = desmr("simulate", path, "--out", tmp_path / "out")
