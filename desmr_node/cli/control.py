@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from desmr_node.cli import plots
+
 if TYPE_CHECKING:
     from desmr_node.cli.client import AdminClient
     from desmr_node.transport.wire import admin_pb2 as pb
@@ -66,12 +68,14 @@ def add(commands: Any) -> None:
         "the coefficients of the last finished fit",
         "Show the last finished fit: coefficients in the data's own units, largest first, penalty level,\n"
         "errors on the hold-out rows, and whether it converged.",
-        "desmr result node.toml\n  desmr result node.toml --csv > coefficients.csv",
+        "desmr result node.toml\n  desmr result node.toml --csv > coefficients.csv\n"
+        "  desmr result node.toml --plot result.svg    a bar for each variable",
     )
     result.add_argument("--all", action="store_true", help="show the features that were not selected, too")
     form = result.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the content of result.json")
     form.add_argument("--csv", action="store_true", help="print all coefficients as CSV, every digit kept")
+    plots.add_option(result)
     result.set_defaults(run=_result)
 
 
@@ -215,6 +219,7 @@ def _result(arguments: argparse.Namespace) -> int:
     from desmr_node.cli.client import NodeUnreachable
     from desmr_node.runtime.results import coefficients_csv
 
+    picture = plots.option(arguments)
     try:
         with _client(arguments) as client:
             result = client.result()
@@ -224,12 +229,18 @@ def _result(arguments: argparse.Namespace) -> int:
             raise
         result = kept
         print(f"desmr: {error}; this is what it left in its state folder", file=sys.stderr)
+    if picture is not None:
+        from desmr_node.cli.plots.result import draw_result
+
+        draw_result({result["node"]: result}, picture)
     if arguments.json:
         print(json.dumps(result, indent=1))
     elif arguments.csv:
         print(coefficients_csv(result), end="")
     else:
         render.show_result(result, everything=arguments.all)
+        if picture is not None:
+            print(f"picture: {picture}")
     return 0
 
 

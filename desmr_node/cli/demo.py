@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from desmr_node.cli import plots
+
 
 def add(commands: Any) -> None:
     """Declare the command."""
@@ -30,6 +32,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the random 80/20 split (default: 0)")
     parser.add_argument("--keep", metavar="DIR", help="keep the network's files in this folder")
+    parser.add_argument("--plot", metavar="DIR", help="draw network.svg and result.svg into this folder")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.set_defaults(run=_run)
 
@@ -44,6 +47,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if arguments.seed < 0:
         raise ConfigError(f"--seed is {arguments.seed}: give a whole number, 0 or more")
+    pictures = plots.check_folder(arguments.plot) if arguments.plot else None
     began = time.monotonic()
     folder = Path(arguments.keep or tempfile.mkdtemp(prefix="desmr-demo-"))
     if arguments.keep and folder.exists() and any(folder.iterdir()):
@@ -60,6 +64,8 @@ def _run(arguments: argparse.Namespace) -> int:
             for node, reason in outcome["failed"].items():
                 print(f"desmr: {node}: {reason}", file=sys.stderr)
             return FAILED
+        if pictures is not None:
+            plots.draw_demo(network, outcome, pictures)
         if arguments.json:
             print(json.dumps(outcome))
         else:

@@ -1,4 +1,4 @@
-"""`desmr network`: the files, keys and certificates of a network's nodes."""
+"""`desmr network`: the files, keys and certificates of a network's nodes, and its picture."""
 
 import argparse
 import json
@@ -31,6 +31,12 @@ Answer a node's request with a certificate, as the network's authority.
 
 A certificate says that whoever holds the key is that node: make sure that the request comes from its owner,
 and name the node you expect with --node."""
+_DRAW = """\
+Draw a network file: a box for every node, a line for every edge. FILE ends in .svg or .png.
+
+Nodes lie as far apart as they are in hops. The longest way through the network lies across the page, and the
+node listed first is on the right, so the order of [[nodes]] decides which way round the picture is.
+Needs matplotlib: pip install 'desmr-node[plots]'."""
 
 _COLUMNS = ("node", "configuration", "key", "listens at", "neighbours")
 
@@ -39,8 +45,8 @@ def add(commands: Any) -> None:
     """Declare the commands."""
     network = commands.add_parser(
         "network",
-        help="write configuration, keys and certificates for every node of a network",
-        description="Set a network up: its nodes' configuration, keys and certificates.",
+        help="write configuration, keys and certificates for every node of a network, or draw it",
+        description="Set a network up: its nodes' configuration, keys and certificates; and see it.",
     )
     steps = network.add_subparsers(dest="step", metavar="STEP", required=True)
     formatter = argparse.RawDescriptionHelpFormatter
@@ -96,6 +102,19 @@ def add(commands: Any) -> None:
         "--days", type=positive, default=825, help="how long the certificate lasts (%(default)s days)"
     )
     sign.set_defaults(run=_sign)
+
+    draw = steps.add_parser(
+        "draw",
+        help="the network as a picture",
+        description=_DRAW,
+        epilog="examples:\n  desmr network draw crime.toml crime.svg\n"
+        "  desmr network draw crime.toml crime.svg --replace    after a change of crime.toml",
+        formatter_class=formatter,
+    )
+    draw.add_argument("network", metavar="NETWORK.toml", help="the network: its nodes and edges")
+    draw.add_argument("file", metavar="FILE", help="the picture, .svg or .png")
+    draw.add_argument("--replace", action="store_true", help="put it in the place of an older one")
+    draw.set_defaults(run=_draw)
 
 
 def positive(text: str) -> float:
@@ -191,4 +210,14 @@ def _sign(arguments: argparse.Namespace) -> int:
         replace=arguments.replace,
     )
     print(f"{path}: the certificate; send it to the node's owner, with ca.pem if they lack it")
+    return 0
+
+
+def _draw(arguments: argparse.Namespace) -> int:
+    from desmr_node.cli import plots
+    from desmr_node.cli.plots.network import draw_network
+    from desmr_node.config import load_network
+
+    path = plots.check(arguments.file, replace=arguments.replace)
+    print(f"{path}: {draw_network(load_network(arguments.network), path)}")
     return 0

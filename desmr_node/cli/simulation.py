@@ -5,6 +5,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from desmr_node.cli import plots
+
 if TYPE_CHECKING:
     from desmr_node.core.fit import OuterRound
 
@@ -18,6 +20,7 @@ examples:
   desmr simulate crime.toml
   desmr simulate crime.toml --json | jq '.nodes.pacific.holdout'
   desmr simulate crime.toml --out results    result.json and coefficients.csv of every node
+  desmr simulate crime.toml --plot crime.svg    a bar for each variable, a whisker for how far nodes differ
   DESMR_FIT__PENALTY=l1 desmr simulate crime.toml    with a setting changed"""
 
 
@@ -34,6 +37,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--all", action="store_true", help="show the features that were not selected, too")
     parser.add_argument("--json", action="store_true", help="print every node's result as one JSON object")
     parser.add_argument("--out", metavar="DIR", help="write each node's result.json and coefficients.csv")
+    plots.add_option(parser)
     parser.set_defaults(run=_simulate)
 
 
@@ -42,6 +46,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
     from desmr_node.config import load_network
     from desmr_node.runtime.network import Agreement, FitFailed, run_network
 
+    picture = plots.option(arguments)
     network = load_network(arguments.network)
     try:
         fit = run_network(network, _tell if sys.stderr.isatty() else None)
@@ -50,6 +55,10 @@ def _simulate(arguments: argparse.Namespace) -> int:
         return FAILED
     documents = fit.documents()
     written = fit.write(arguments.out) if arguments.out else []
+    if picture is not None:
+        from desmr_node.cli.plots.result import draw_result
+
+        draw_result(documents, picture)
     if arguments.json:
         print(json.dumps({"network": network.network, "bytes_sent": fit.bytes_sent, "nodes": documents}))
         return 0
@@ -70,6 +79,8 @@ def _simulate(arguments: argparse.Namespace) -> int:
         )
     if written:
         print(f"written: result.json and coefficients.csv in {written[0]} and {len(written) - 1} more")
+    if picture is not None:
+        print(f"picture: {picture}")
     return 0
 
 
