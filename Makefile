@@ -1,6 +1,7 @@
 # make test   everything CI checks, from a bare clone: virtual environment, dependencies, linters, types, tests
 # make demo   nine census divisions as nine local daemons fit one model; needs no more than a bare clone
 # make proto, make docs   the generated code, and the reference of all settings
+# make pictures   docs/images, drawn from a demonstration
 # make figures   the long figures of benchmarks/, each printed beside its bound
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: test lint types figures proto docs demo clean
+.PHONY: test lint types figures pictures proto docs demo clean
 
 $(VENV)/.installed: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -38,6 +39,9 @@ types: $(VENV)/.ready
 
 figures: $(VENV)/.ready
 	$(BIN)/python -m benchmarks
+
+pictures: $(VENV)/.ready
+	$(BIN)/desmr demo --plot docs/images
 
 proto: $(VENV)/.ready
 	$(BIN)/python proto/generate.py
