@@ -32,7 +32,12 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the random 80/20 split (default: 0)")
     parser.add_argument("--keep", metavar="DIR", help="keep the network's files in this folder")
-    parser.add_argument("--plot", metavar="DIR", help="draw network.svg and result.svg into this folder")
+    parser.add_argument(
+        "--plot",
+        metavar="DIR",
+        help="draw network.svg and result.svg into this folder, in the place of older ones (needs "
+        "matplotlib: pip install 'desmr-node[plots]')",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.set_defaults(run=_run)
 
