@@ -112,7 +112,9 @@ def _init(arguments: argparse.Namespace) -> int:
                 )
             scenario = "attacker"
         elif scenario == "attacker":
-            raise ConfigError(f"no attacker shows up as {arguments.announced}: start it too (docker compose --profile attacker up)")
+            raise ConfigError(
+                f"no attacker shows up as {arguments.announced}: start it too (docker compose --profile attacker up)"
+            )
     folder = Path(arguments.folder)
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
