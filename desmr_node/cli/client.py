@@ -19,7 +19,7 @@ from desmr_node.data import Table
 from desmr_node.protocol.faults import PeerFault
 from desmr_node.protocol.greeting import differences
 from desmr_node.protocol.messages import Hello, Reject, Schema, Standing
-from desmr_node.runtime.settings import settings_of
+from desmr_node.runtime.settings import default_settings, settings_of
 from desmr_node.transport import codec, tls
 from desmr_node.transport.probe import Diagnosis, probe
 from desmr_node.transport.streams import METHOD
@@ -135,7 +135,7 @@ def greet(
     """
     schema = Schema(table.response, table.features)
     settings = settings_of(config.fit, config.seed)
-    ours = Hello(config.network, config.node, 0, schema, settings, Standing())
+    ours = Hello(config.network, config.node, 0, schema, settings, Standing(), defaults=default_settings())
     limits = codec.Limits.of(len(table.features), config.fit.lambdas)
     try:
         said = codec.decode(_first_words(config.node, address, node, identity, limits), limits)

@@ -1,4 +1,7 @@
-"""Whether two neighbours are set up for the same fit and, if not, what differs, in words for both sides."""
+"""Whether two neighbours are set up for the same fit and, if not, what differs, in words for both sides.
+
+Both ends ask the same questions of the same two hellos, so they come to the same answer.
+"""
 
 from itertools import zip_longest
 
@@ -8,19 +11,31 @@ from desmr_node.protocol.messages import Hello, Schema
 _LISTED = 3
 
 
+def spoken(own: Hello, theirs: Hello) -> int | None:
+    """The wire version of an edge, the newest that both ends speak; None if there is none."""
+    version = min(own.version, theirs.version)
+    return version if version >= max(own.oldest_version, theirs.oldest_version) else None
+
+
 def differences(own: Hello, theirs: Hello, peer: str) -> list[str]:
     """One sentence for everything that keeps `own` and `theirs` apart; empty if they fit together."""
     if theirs.node != peer:
         return [f"{peer} calls itself {theirs.node!r}: its certificate and its node id must be the same"]
     if own.network != theirs.network:
         return [f"the network is {own.network!r} at {own.node} and {theirs.network!r} at {peer}: correct one"]
-    if theirs.version < own.oldest_version or own.version < theirs.oldest_version:
+    if spoken(own, theirs) is None:
         return [
-            f"{own.node} speaks protocol versions {own.oldest_version} to {own.version} and {peer} "
-            f"{theirs.oldest_version} to {theirs.version}: upgrade the older"
+            f"{own.node} speaks wire versions {own.oldest_version} to {own.version} and {peer} "
+            f"{theirs.oldest_version} to {theirs.version}: upgrade "
+            f"{own.node if own.version < theirs.version else peer}"
+        ]
+    if own.method != theirs.method:
+        return [
+            f"{own.node} computes by method {own.method} and {peer} by method {theirs.method}: a fit needs "
+            f"the same at every member; upgrade {own.node if own.method < theirs.method else peer}"
         ]
     found = _schema(own.schema, theirs.schema, own.node, peer)
-    found += _settings(own.settings, theirs.settings, own.node, peer)
+    found += _settings(own, theirs)
     if len(found) > _LISTED:
         found = [*found[:_LISTED], f"and {len(found) - _LISTED} more differences"]
     return found
@@ -51,9 +66,30 @@ def _schema(own: Schema, theirs: Schema, here: str, there: str) -> list[str]:
     return found
 
 
-def _settings(own: dict[str, str], theirs: dict[str, str], here: str, there: str) -> list[str]:
+def _settings(own: Hello, theirs: Hello) -> list[str]:
+    """Values that differ; and what only the newer end knows, unless it leaves that at its default."""
+    here, there = own.settings, theirs.settings
+    names = sorted(name for name in here.keys() | there.keys() if here.get(name) != there.get(name))
+    newer, older = (own, theirs) if own.version > theirs.version else (theirs, own)
+    found = []
+    for name in names:
+        if own.version != theirs.version and name not in older.settings:
+            found += _unknown(name, newer, older.node)
+        else:
+            found.append(
+                f"[fit] {name} is {here.get(name, 'unknown')} at {own.node} and "
+                f"{there.get(name, 'unknown')} at {theirs.node}"
+            )
+    return found
+
+
+def _unknown(name: str, newer: Hello, older: str) -> list[str]:
+    """An older release computes as if the setting had its default: it has to have it, then."""
+    value, default = newer.settings[name], newer.defaults.get(name)
+    if value == default:
+        return []
+    remedy = f"upgrade {older}" + ("" if default is None else f", or set the default {default}")
     return [
-        f"[fit] {name} is {own.get(name, 'unknown')} at {here} and {theirs.get(name, 'unknown')} at {there}"
-        for name in sorted(own.keys() | theirs.keys())
-        if own.get(name) != theirs.get(name)
+        f"[fit] {name} is {value} at {newer.node}, and {older} runs an older release that does not know it: "
+        f"{remedy}"
     ]

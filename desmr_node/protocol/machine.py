@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from desmr_node.core.contributions import Contribution
+from desmr_node.core.method import METHOD
 from desmr_node.core.share import Answer, Drain, Exchange, Finished, Sum
 from desmr_node.protocol import events as ev
 from desmr_node.protocol import greeting, sums
@@ -34,6 +35,8 @@ from desmr_node.protocol.events import Effect, Event
 from desmr_node.protocol.faults import FitFailure, PeerFault
 from desmr_node.protocol.fixed import RangeExceeded, pack, packing_of, unpack
 from desmr_node.protocol.messages import (
+    OLDEST_VERSION,
+    VERSION,
     Abort,
     Ask,
     Done,
@@ -104,7 +107,9 @@ _BUNDLE = 1 << 20
 class Setup:
     """What a node is, for as long as its process lives. ``patience`` in seconds, or infinity.
 
-    ``last_fit`` is the number of the last fit it finished in an earlier life.
+    ``last_fit`` is the number of the last fit it finished in an earlier life. ``defaults`` of the settings
+    are for neighbours of an older release, which may not know all of them. ``version`` and
+    ``oldest_version`` are the wire versions it speaks, ``release`` is for people.
     """
 
     network: str
@@ -116,6 +121,11 @@ class Setup:
     patience: float = 60.0
     incarnation: int = 0
     last_fit: int = 0
+    defaults: dict[str, str] = field(default_factory=dict, hash=False)
+    version: int = VERSION
+    oldest_version: int = OLDEST_VERSION
+    method: int = METHOD
+    release: str = ""
 
 
 @dataclass(slots=True)
@@ -134,6 +144,10 @@ class Peer:
     reason: str = "not connected yet"
     incarnation: int | None = None
     standing: Standing = field(default_factory=Standing)
+    #: Wire version spoken with it while it is up, else 0.
+    version: int = 0
+    #: What it runs, as it said last; empty if it never said.
+    release: str = ""
 
 
 class Machine:
@@ -204,7 +218,19 @@ class Machine:
         """What this node says first on every stream."""
         setup = self.setup
         standing = Standing(self.fit, self.phase in IN_A_FIT, max(self.rounds.outer, 0), self.rounds.inner)
-        return Hello(setup.network, setup.node, setup.incarnation, setup.schema, setup.settings, standing)
+        return Hello(
+            network=setup.network,
+            node=setup.node,
+            incarnation=setup.incarnation,
+            schema=setup.schema,
+            settings=setup.settings,
+            standing=standing,
+            version=setup.version,
+            oldest_version=setup.oldest_version,
+            method=setup.method,
+            release=setup.release,
+            defaults=setup.defaults,
+        )
 
     def _greet(self, event: ev.Connected) -> None:
         # It may be a new stream in place of one whose end has not been noticed yet.
@@ -262,11 +288,13 @@ class Machine:
         peer = self.peers[name]
         if peer.state == "up" and not peer.faulty:
             peer.since = self._now
-        peer.state, peer.reason = state, reason
+        peer.state, peer.reason, peer.version = state, reason, 0
 
     def _on_hello(self, name: str, hello: Hello) -> None:
         peer = self.peers[name]
-        found = greeting.differences(self.hello(), hello, name)
+        own = self.hello()
+        peer.release = hello.release  # of one that is refused, too: it may be what has to change
+        found = greeting.differences(own, hello, name)
         if found:
             reason = "; ".join(found)
             self._send(name, Reject(reason))
@@ -277,9 +305,10 @@ class Machine:
         if restarted:
             peer.standing = Standing()
         peer.incarnation, peer.state, peer.reason = hello.incarnation, "up", ""
+        peer.version = greeting.spoken(own, hello) or 0
         self._note(name, hello.standing)
         if newly:
-            self._report(f"{name} is up")
+            self._report(f"{name} is up{self._other_release(peer)}")
         if restarted and self._counts_on(name):
             raise FitFailure(
                 f"{name} was restarted in the middle of the fit and has lost its place: start again"
@@ -288,6 +317,13 @@ class Machine:
         if hello.standing.active and hello.standing.fit > self.fit:
             self._hear_of(hello.standing.fit)
         self._try_enrol()
+
+    def _other_release(self, peer: Peer) -> str:
+        """A remark on a peer whose release is not ours: half-upgraded networks should be seen."""
+        if peer.release == self.setup.release:
+            return ""
+        runs = f"release {peer.release}" if peer.release else "an unnamed release"
+        return f" ({runs}, wire version {peer.version}; {self.setup.release or 'unnamed'} here)"
 
     def _note(self, name: str, standing: Standing) -> None:
         """Where a peer stands now, unless we know of a later standing: messages may overtake each other."""

@@ -6,11 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from desmr_node.core.arrays import Matrix
+from desmr_node.core.method import METHOD
 
 Words = NDArray[np.uint64]
 
-#: Version of this protocol, and the oldest one it still speaks.
-VERSION = OLDEST_VERSION = 1
+#: Newest version of this protocol, and the oldest that is still spoken: one back, so that the nodes of a
+#: network can be upgraded one at a time. docs/decisions/0010-versions.md says when to raise it.
+VERSION = 1
+OLDEST_VERSION = max(1, VERSION - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First message each way on a stream; `settings` are those of the fit, name to JSON value."""
+    """First message each way on a stream; `settings` are those of the fit, name to JSON value.
+
+    ``defaults`` are what they are where nobody sets them: by these an end that does not know a setting can
+    tell whether it matters.
+    """
 
     network: str
     node: str
@@ -47,6 +54,9 @@ class Hello:
     standing: Standing
     version: int = VERSION
     oldest_version: int = OLDEST_VERSION
+    method: int = METHOD
+    release: str = ""
+    defaults: dict[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from desmr_node.runtime.admin import Admin
 from desmr_node.runtime.audit import AuditLog
 from desmr_node.runtime.metrics import Metrics, gauge, memory_bytes, per_peer
 from desmr_node.runtime.node import Node
-from desmr_node.runtime.settings import settings_of
+from desmr_node.runtime.settings import default_settings, settings_of
 from desmr_node.runtime.signing import BareSigner, CertificateSigner
 from desmr_node.runtime.worker import Worker
 from desmr_node.transport import codec, tls
@@ -96,6 +96,7 @@ class Daemon:
         schema = Schema(table.response, table.features)
         signer: Signer = BareSigner() if identity is None else CertificateSigner(identity)
         declined = below_floor(config, table)
+        release = version("desmr-node")
 
         def enrol(fit: int) -> Seal | str:
             self._sent_before = {
@@ -116,6 +117,8 @@ class Daemon:
             patience=float("inf") if config.patience == "forever" else config.patience,
             incarnation=secrets.randbits(64),
             last_fit=self.result["fit"] if self.result else 0,
+            defaults=default_settings(),
+            release=release,
         )
         metrics = Metrics()
         limits = codec.Limits.of(len(table.features), config.fit.lambdas)
@@ -130,7 +133,7 @@ class Daemon:
             identity=None if identity is None else lambda: identity_of(config) or identity,
             message_bytes=limits.message_bytes,
         )
-        self.admin = Admin(self.node, version("desmr-node"), lambda: self.result, self.stop)
+        self.admin = Admin(self.node, release, lambda: self.result, self.stop)
         for name, address in addresses.items():
             if address is None:
                 self.node.tell(ev.Lost(name, f"{name} has not dialled us yet"))

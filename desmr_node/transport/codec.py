@@ -41,6 +41,7 @@ _NODE_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 #: Longest sentence, feature name or setting a peer may send, in characters.
 _LONGEST_TEXT = 4_096
 _MOST_SETTINGS = 200
+_LONGEST_RELEASE = 64
 _LONGEST_SIGNATURE, _LONGEST_CERTIFICATE, _LONGEST_MASK_KEY = 256, 16_384, 32
 _LARGEST_KEY = 2**31 - 1
 #: A hello is checked before the features it lists can be compared with ours.
@@ -243,14 +244,21 @@ def _hello(hello: Hello) -> pb.Hello:
         active=hello.standing.active,
         outer=hello.standing.outer,
         inner=hello.standing.inner,
+        method=hello.method,
+        release=_sentence(hello.release, _LONGEST_RELEASE),
+        defaults=hello.defaults,
     )
 
 
 def _read_hello(hello: pb.Hello) -> Hello:
-    if len(hello.features) > _MOST_FEATURES or len(hello.settings) > _MOST_SETTINGS:
+    most = max(len(hello.settings), len(hello.defaults))
+    if len(hello.features) > _MOST_FEATURES or most > _MOST_SETTINGS:
         raise PeerFault("said hello with too many features or settings")
     features = tuple(_text(name, "feature name") for name in hello.features)
-    settings = {_text(k, "setting"): _text(v, "setting") for k, v in hello.settings.items()}
+    settings, defaults = (
+        {_text(k, "setting"): _text(v, "setting") for k, v in given.items()}
+        for given in (hello.settings, hello.defaults)
+    )
     return Hello(
         network=_text(hello.network, "network"),
         node=_node_id(hello.node),
@@ -260,6 +268,9 @@ def _read_hello(hello: pb.Hello) -> Hello:
         standing=Standing(_key(hello.fit), hello.active, _key(hello.outer), _key(hello.inner)),
         version=_key(hello.version),
         oldest_version=_key(hello.oldest_version),
+        method=_key(hello.method) or 1,  # nodes that do not say compute by the first
+        release=_text(hello.release, "release", _LONGEST_RELEASE),
+        defaults=defaults,
     )
 
 
@@ -283,15 +294,15 @@ def _node_id(name: str) -> str:
     return name
 
 
-def _text(text: str, what: str) -> str:
-    if len(text) > _LONGEST_TEXT or not text.isprintable():
+def _text(text: str, what: str, longest: int = _LONGEST_TEXT) -> str:
+    if len(text) > longest or not text.isprintable():
         raise PeerFault(f"sent a {what} that is too long or has unprintable characters")
     return text
 
 
-def _sentence(text: str) -> str:
+def _sentence(text: str, longest: int = _LONGEST_TEXT) -> str:
     """What `_text` lets through: a reason may quote whatever stood in a file."""
-    return "".join(c if c.isprintable() else " " for c in text[:_LONGEST_TEXT])
+    return "".join(c if c.isprintable() else " " for c in text[:longest])
 
 
 def size(message: Message) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from desmr_node.errors import ConfigError
 from desmr_node.protocol.machine import Machine, Phase
+from desmr_node.protocol.messages import OLDEST_VERSION, VERSION
 from desmr_node.runtime import daemon as daemons
 from desmr_node.runtime.daemon import identity_of
 from desmr_node.transport import tls
@@ -104,10 +105,12 @@ def _version(net, f, monkeypatch):
 
     def newer(self):
         ours = hello(self)
-        return replace(ours, version=3, oldest_version=2) if self.setup.node == f else ours
+        if self.setup.node != f:
+            return ours
+        return replace(ours, version=VERSION + 2, oldest_version=VERSION + 1)
 
     monkeypatch.setattr(Machine, "hello", newer)
-    return ["2 to 3", " 1 to 1", "upgrade the older"]
+    return [f"{VERSION + 1} to {VERSION + 2}", f" {OLDEST_VERSION} to {VERSION}", "upgrade m"]
 
 
 @BOTH_ENDS

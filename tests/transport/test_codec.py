@@ -1,6 +1,7 @@
 """Messages survive the wire to the last bit; any foreign bytes give a message or the peer's fault."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,7 +64,8 @@ standings = st.builds(Standing, keys, st.booleans(), keys, keys)
 hellos = st.builds(
     Hello, text, ids, st.integers(0, 2**64 - 1),
     st.builds(Schema, text, st.lists(text, max_size=9).map(tuple)),
-    st.dictionaries(text, text, max_size=9), standings, keys, keys,
+    st.dictionaries(text, text, max_size=9), standings, keys, keys, st.integers(1, 2**31 - 1),
+    st.text(printable, max_size=64), st.dictionaries(text, text, max_size=9),
 )  # fmt: skip
 asks = st.builds(Ask, keys, keys, st.lists(ids, max_size=9).map(tuple), st.booleans())
 aborts = st.builds(Abort, keys, ids, text)
@@ -231,6 +233,12 @@ REFUSED = {
     "a nameless node": (hello(node=""), "as a node id"),
     "a large version": (hello(version=BIG), "as the number"),
     "a large oldest version": (hello(oldest_version=BIG), "as the number"),
+    "a large method": (hello(method=BIG), "as the number"),
+    "a long release": (hello(release="0" * 65), "a release that is too long or has unprintable"),
+    "a release with an escape": (hello(release="\x1b[2J"), "a release that is too long or has unprintable"),
+    "many defaults": (hello(defaults={str(i): "" for i in range(201)}), "too many features or settings"),
+    "a default with a newline": (hello(defaults={"a": "\n"}), "a setting that is too long"),
+    "the name of a default": (hello(defaults={"\n": "a"}), "a setting that is too long"),
     "a large standing": (hello(fit=BIG), "as the number"),
     "a long reject": (wire(reject=pb.Reject(reason="x" * 4097)), "a reason that is too long"),
     "a colourful reject": (wire(reject=pb.Reject(reason="\x1b[31m")), "a reason that is too long or has"),
@@ -243,6 +251,16 @@ REFUSED = {
     "a large abort": (wire(abort=pb.Abort(fit=BIG, origin="a")), "as the number"),
     "a large done": (wire(done=pb.Done(fit=BIG)), "as the number"),
 }  # fmt: skip
+
+
+def test_a_hello_from_before_there_were_methods_and_releases():
+    said = codec.decode(hello(), LIMITS)
+    assert (said.method, said.release, said.defaults) == (1, "", {})
+
+
+def test_an_odd_release_arrives_as_what_can_be_read():
+    odd = replace(codec.decode(hello(), LIMITS), release="1.0\n+" + "x" * 99)
+    assert codec.decode(codec.encode(odd), LIMITS).release == "1.0 +" + "x" * 59
 
 
 @pytest.mark.parametrize("name", REFUSED)

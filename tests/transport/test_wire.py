@@ -53,6 +53,7 @@ SAID: dict[str, Message] = {
         standing=Standing(7, True, 3, 9),
         version=1,
         oldest_version=1,
+        method=1,
     ),
     "hello of a node that knows no fit": Hello(
         network="n",
@@ -63,6 +64,7 @@ SAID: dict[str, Message] = {
         standing=Standing(),
         version=1,
         oldest_version=1,
+        method=1,
     ),
     "reject": Reject("feature 17 is 'medIncome' here and 'größe' at pacific"),
     "vector, dense": Vector(7, 3, 9, np.array([[1.0, -2.5, 3e-300], [5e-324, -0.0, 1.7e308]])),
@@ -162,8 +164,8 @@ def _write():
     if path.exists():
         raise SystemExit(f"{path} is there: bytes that were written stay as they are")
     document = {
-        "about": f"What wire version {VERSION} wrote when it was new, as hex; test_wire.py says when a file is "
-        "added. Never changed: nodes that speak this version are out there.",
+        "about": f"What wire version {VERSION} wrote when it was new, as hex; test_wire.py says when a file "
+        "is added. Never changed: nodes that speak this version are out there.",
         "version": VERSION,
         "schema": pb.DESCRIPTOR.serialized_pb.hex(),
         "messages": {name: codec.encode(message).hex() for name, message in SAID.items()},

@@ -126,7 +126,7 @@ class OuterRound(_message.Message):
     def __init__(self, outer: _Optional[int] = ..., admm_rounds: _Optional[int] = ..., candidates: _Optional[int] = ..., objective: _Optional[float] = ..., nonzeros: _Optional[int] = ..., moved: _Optional[float] = ..., spread: _Optional[float] = ..., changed: _Optional[float] = ..., accepted: _Optional[bool] = ..., **kwargs) -> None: ...
 
 class Peer(_message.Message):
-    __slots__ = ("node", "state", "reason", "bytes_sent", "bytes_received", "messages_sent", "messages_received")
+    __slots__ = ("node", "state", "reason", "bytes_sent", "bytes_received", "messages_sent", "messages_received", "release", "wire_version")
     NODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +134,8 @@ class Peer(_message.Message):
     BYTES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_SENT_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
     node: str
     state: str
     reason: str
@@ -141,4 +143,6 @@ class Peer(_message.Message):
     bytes_received: int
     messages_sent: int
     messages_received: int
-    def __init__(self, node: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., messages_sent: _Optional[int] = ..., messages_received: _Optional[int] = ...) -> None: ...
+    release: str
+    wire_version: int
+    def __init__(self, node: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., messages_sent: _Optional[int] = ..., messages_received: _Optional[int] = ..., release: _Optional[str] = ..., wire_version: _Optional[int] = ...) -> None: ...

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64\x65smr/peer/v1/peer.proto\x12\rdesmr.peer.v1\"<\n\x0f\x45xchangeRequest\x12)\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x17.desmr.peer.v1.Envelope\"=\n\x10\x45xchangeResponse\x12)\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x17.desmr.peer.v1.Envelope\"\xa1\x02\n\x08\x45nvelope\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x14.desmr.peer.v1.HelloH\x00\x12\'\n\x06reject\x18\x02 \x01(\x0b\x32\x15.desmr.peer.v1.RejectH\x00\x12\'\n\x06vector\x18\x03 \x01(\x0b\x32\x15.desmr.peer.v1.VectorH\x00\x12%\n\x05\x66lood\x18\x04 \x01(\x0b\x32\x14.desmr.peer.v1.FloodH\x00\x12!\n\x03\x61sk\x18\x05 \x01(\x0b\x32\x12.desmr.peer.v1.AskH\x00\x12%\n\x05\x61\x62ort\x18\x06 \x01(\x0b\x32\x14.desmr.peer.v1.AbortH\x00\x12#\n\x04\x64one\x18\x07 \x01(\x0b\x32\x13.desmr.peer.v1.DoneH\x00\x42\x06\n\x04\x62ody\"\xaa\x02\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x16\n\x0eoldest_version\x18\x02 \x01(\r\x12\x0f\n\x07network\x18\x03 \x01(\t\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\x06\x12\x10\n\x08response\x18\x06 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x07 \x03(\t\x12\x34\n\x08settings\x18\x08 \x03(\x0b\x32\".desmr.peer.v1.Hello.SettingsEntry\x12\x0b\n\x03\x66it\x18\t \x01(\r\x12\x0e\n\x06\x61\x63tive\x18\n \x01(\x08\x12\r\n\x05outer\x18\x0b \x01(\r\x12\r\n\x05inner\x18\x0c \x01(\r\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x18\n\x06Reject\x12\x0e\n\x06reason\x18\x01 \x01(\t\"s\n\x06Vector\x12\x0b\n\x03\x66it\x18\x01 \x01(\r\x12\r\n\x05outer\x18\x02 \x01(\r\x12\r\n\x05inner\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x05 \x01(\r\x12\x0e\n\x06values\x18\x06 \x01(\x0c\x12\x0f\n\x07present\x18\x07 \x01(\x0c\"L\n\x05\x46lood\x12\x0b\n\x03\x66it\x18\x01 \x01(\r\x12\x0e\n\x06number\x18\x02 \x01(\r\x12&\n\x07records\x18\x03 \x03(\x0b\x32\x15.desmr.peer.v1.Record\"y\n\x06Record\x12\x0e\n\x06origin\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x33\n\x0cintroduction\x18\x03 \x01(\x0b\x32\x1b.desmr.peer.v1.IntroductionH\x00\x12\x0f\n\x05words\x18\x04 \x01(\x0cH\x00\x42\x06\n\x04\x62ody\"I\n\x0cIntroduction\x12\x12\n\nneighbours\x18\x01 \x03(\t\x12\x10\n\x08mask_key\x18\x02 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\x0c\"D\n\x03\x41sk\x12\x0b\n\x03\x66it\x18\x01 \x01(\r\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x0f\n\x07missing\x18\x03 \x03(\t\x12\x0f\n\x07vectors\x18\x04 \x01(\x08\"4\n\x05\x41\x62ort\x12\x0b\n\x03\x66it\x18\x01 \x01(\r\x12\x0e\n\x06origin\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x13\n\x04\x44one\x12\x0b\n\x03\x66it\x18\x01 \x01(\r2W\n\x04Peer\x12O\n\x08\x45xchange\x12\x1e.desmr.peer.v1.ExchangeRequest\x1a\x1f.desmr.peer.v1.ExchangeResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64\x65smr/peer/v1/peer.proto\x12\rdesmr.peer.v1\"<\n\x0f\x45xchangeRequest\x12)\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x17.desmr.peer.v1.Envelope\"=\n\x10\x45xchangeResponse\x12)\n\x08\x65nvelope\x18\x01 \x01(\x0b\x32\x17.desmr.peer.v1.Envelope\"\xa1\x02\n\x08\x45nvelope\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x14.desmr.peer.v1.HelloH\x00\x12\'\n\x06reject\x18\x02 \x01(\x0b\x32\x15.desmr.peer.v1.RejectH\x00\x12\'\n\x06vector\x18\x03 \x01(\x0b\x32\x15.desmr.peer.v1.VectorH\x00\x12%\n\x05\x66lood\x18\x04 \x01(\x0b\x32\x14.desmr.peer.v1.FloodH\x00\x12!\n\x03\x61sk\x18\x05 \x01(\x0b\x32\x12.desmr.peer.v1.AskH\x00\x12%\n\x05\x61\x62ort\x18\x06 \x01(\x0b\x32\x14.desmr.peer.v1.AbortH\x00\x12#\n\x04\x64one\x18\x07 \x01(\x0b\x32\x13.desmr.peer.v1.DoneH\x00\x42\x06\n\x04\x62ody\"\xb2\x03\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x16\n\x0eoldest_version\x18\x02 \x01(\r\x12\x0f\n\x07network\x18\x03 \x01(\t\x12\x0c\n\x04node\x18\x04 \x01(\t\x12\x13\n\x0bincarnation\x18\x05 \x01(\x06\x12\x10\n\x08response\x18\x06 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x07 \x03(\t\x12\x34\n\x08settings\x18\x08 \x03(\x0b\x32\".desmr.peer.v1.Hello.SettingsEntry\x12\x0b\n\x03\x66it\x18\t \x01(\r\x12\x0e\n\x06\x61\x63tive\x18\n \x01(\x08\x12\r\n\x05outer\x18\x0b \x01(\r\x12\r\n\x05inner\x18\x0c \x01(\r\x12\x0e\n\x06method\x18\r \x01(\r\x12\x0f\n\x07release\x18\x0e \x01(\t\x12\x34\n\x08\x64\x65\x66\x61ults\x18\x0f \x03(\x0b\x32\".desmr.peer.v1.Hello.DefaultsEntry\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rDefaultsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x18\n\x06Reject\x12\x0e\n\x06reason\x18\x01 \x01(\t\"s\n\x06Vector\x12\x0b\n\x03\x66it\x18\x01 \x01(\r\x12\r\n\x05outer\x18\x02 \x01(\r\x12\r\n\x05inner\x18\x03 \x01(\r\x12\x0c\n\x04rows\x18\x04 \x01(\r\x12\x0f\n\x07\x63olumns\x18\x05 \x01(\r\x12\x0e\n\x06values\x18\x06 \x01(\x0c\x12\x0f\n\x07present\x18\x07 \x01(\x0c\"L\n\x05\x46lood\x12\x0b\n\x03\x66it\x18\x01 \x01(\r\x12\x0e\n\x06number\x18\x02 \x01(\r\x12&\n\x07records\x18\x03 \x03(\x0b\x32\x15.desmr.peer.v1.Record\"y\n\x06Record\x12\x0e\n\x06origin\x18\x01 \x01(\t\x12\x11\n\tsignature\x18\x02 \x01(\x0c\x12\x33\n\x0cintroduction\x18\x03 \x01(\x0b\x32\x1b.desmr.peer.v1.IntroductionH\x00\x12\x0f\n\x05words\x18\x04 \x01(\x0cH\x00\x42\x06\n\x04\x62ody\"I\n\x0cIntroduction\x12\x12\n\nneighbours\x18\x01 \x03(\t\x12\x10\n\x08mask_key\x18\x02 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x03 \x01(\x0c\"D\n\x03\x41sk\x12\x0b\n\x03\x66it\x18\x01 \x01(\r\x12\x0e\n\x06number\x18\x02 \x01(\r\x12\x0f\n\x07missing\x18\x03 \x03(\t\x12\x0f\n\x07vectors\x18\x04 \x01(\x08\"4\n\x05\x41\x62ort\x12\x0b\n\x03\x66it\x18\x01 \x01(\r\x12\x0e\n\x06origin\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x13\n\x04\x44one\x12\x0b\n\x03\x66it\x18\x01 \x01(\r2W\n\x04Peer\x12O\n\x08\x45xchange\x12\x1e.desmr.peer.v1.ExchangeRequest\x1a\x1f.desmr.peer.v1.ExchangeResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,6 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HELLO_SETTINGSENTRY']._loaded_options = None
   _globals['_HELLO_SETTINGSENTRY']._serialized_options = b'8\001'
+  _globals['_HELLO_DEFAULTSENTRY']._loaded_options = None
+  _globals['_HELLO_DEFAULTSENTRY']._serialized_options = b'8\001'
   _globals['_EXCHANGEREQUEST']._serialized_start=43
   _globals['_EXCHANGEREQUEST']._serialized_end=103
   _globals['_EXCHANGERESPONSE']._serialized_start=105
@@ -40,25 +42,27 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENVELOPE']._serialized_start=169
   _globals['_ENVELOPE']._serialized_end=458
   _globals['_HELLO']._serialized_start=461
-  _globals['_HELLO']._serialized_end=759
-  _globals['_HELLO_SETTINGSENTRY']._serialized_start=712
-  _globals['_HELLO_SETTINGSENTRY']._serialized_end=759
-  _globals['_REJECT']._serialized_start=761
-  _globals['_REJECT']._serialized_end=785
-  _globals['_VECTOR']._serialized_start=787
-  _globals['_VECTOR']._serialized_end=902
-  _globals['_FLOOD']._serialized_start=904
-  _globals['_FLOOD']._serialized_end=980
-  _globals['_RECORD']._serialized_start=982
-  _globals['_RECORD']._serialized_end=1103
-  _globals['_INTRODUCTION']._serialized_start=1105
-  _globals['_INTRODUCTION']._serialized_end=1178
-  _globals['_ASK']._serialized_start=1180
-  _globals['_ASK']._serialized_end=1248
-  _globals['_ABORT']._serialized_start=1250
-  _globals['_ABORT']._serialized_end=1302
-  _globals['_DONE']._serialized_start=1304
-  _globals['_DONE']._serialized_end=1323
-  _globals['_PEER']._serialized_start=1325
-  _globals['_PEER']._serialized_end=1412
+  _globals['_HELLO']._serialized_end=895
+  _globals['_HELLO_SETTINGSENTRY']._serialized_start=799
+  _globals['_HELLO_SETTINGSENTRY']._serialized_end=846
+  _globals['_HELLO_DEFAULTSENTRY']._serialized_start=848
+  _globals['_HELLO_DEFAULTSENTRY']._serialized_end=895
+  _globals['_REJECT']._serialized_start=897
+  _globals['_REJECT']._serialized_end=921
+  _globals['_VECTOR']._serialized_start=923
+  _globals['_VECTOR']._serialized_end=1038
+  _globals['_FLOOD']._serialized_start=1040
+  _globals['_FLOOD']._serialized_end=1116
+  _globals['_RECORD']._serialized_start=1118
+  _globals['_RECORD']._serialized_end=1239
+  _globals['_INTRODUCTION']._serialized_start=1241
+  _globals['_INTRODUCTION']._serialized_end=1314
+  _globals['_ASK']._serialized_start=1316
+  _globals['_ASK']._serialized_end=1384
+  _globals['_ABORT']._serialized_start=1386
+  _globals['_ABORT']._serialized_end=1438
+  _globals['_DONE']._serialized_start=1440
+  _globals['_DONE']._serialized_end=1459
+  _globals['_PEER']._serialized_start=1461
+  _globals['_PEER']._serialized_end=1548
 # @@protoc_insertion_point(module_scope)
