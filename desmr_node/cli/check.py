@@ -372,9 +372,12 @@ def _neighbours(
             yield Finding(neighbour.id, "problem", str(error))
             continue
         for sentence in found:
-            yield Finding(neighbour.id, "problem", f"{sentence}: make them alike")
+            remedy = "" if ": " in sentence else ": make them alike"  # some name their own
+            yield Finding(neighbour.id, "problem", sentence + remedy)
         if not found:
-            yield Finding(neighbour.id, "ok", "the same columns, fit settings and protocol version")
+            yield Finding(
+                neighbour.id, "ok", "the same columns, fit settings and method, and a common wire version"
+            )
     if reachable and identity is not None:
         yield Finding(
             "clocks",

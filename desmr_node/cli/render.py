@@ -204,6 +204,13 @@ def peer_line(peer: "pb.Peer") -> str:
     return plain(f"{peer.node}: {peer.state}{f' ({peer.reason})' if peer.reason else ''}")
 
 
+def peer_release(peer: "pb.Peer") -> str:
+    """What a neighbour runs and the wire version spoken with it, as far as is known."""
+    if not peer.wire_version:
+        return plain(peer.release)
+    return plain(f"{peer.release or 'unnamed'} (wire {peer.wire_version})")
+
+
 def status_view(status: "pb.Status", *, bars: bool = False) -> "RenderableType":
     """A node's status for people; with ``bars``, progress as a watcher likes it."""
     from rich.console import Group
@@ -276,9 +283,23 @@ def _rounds(status: "pb.Status") -> "Table":
 
 def _peers(status: "pb.Status") -> "Table":
     return table(
-        {"neighbour": "left", "state": "left", "sent": "right", "received": "right", "why": "left"},
+        {
+            "neighbour": "left",
+            "state": "left",
+            "release": "left",
+            "sent": "right",
+            "received": "right",
+            "why": "left",
+        },
         [
-            [peer.node, peer.state, size(peer.bytes_sent), size(peer.bytes_received), peer.reason]
+            [
+                peer.node,
+                peer.state,
+                peer_release(peer),
+                size(peer.bytes_sent),
+                size(peer.bytes_received),
+                peer.reason,
+            ]
             for peer in status.peers
         ],
     )

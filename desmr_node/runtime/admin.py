@@ -55,6 +55,8 @@ def status(node: Node, version: str) -> pb.Status:
                 bytes_received=traffic.bytes_received,
                 messages_sent=traffic.messages_sent,
                 messages_received=traffic.messages_received,
+                release=peer.release,
+                wire_version=peer.version,
             )
         )
     in_rounds = share.stage == "rounds"

@@ -2,11 +2,14 @@
 
 import json
 import socket
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from desmr_node.config import load_network
+from desmr_node.core.method import METHOD
+from desmr_node.runtime import daemon as daemons
 from desmr_node.runtime.census import free_ports
 from desmr_node.runtime.setup import write_network
 
@@ -233,7 +236,9 @@ async def test_neighbours_that_are_ready(nodes, serving, connected):
         for node in "ac":
             assert [mark for mark, _ in told[node]] == ["ok", "ok"]
             assert "answers, and its certificate is valid until" in told[node][0][1]
-            assert told[node][1][1] == "the same columns, fit settings and protocol version"
+            assert told[node][1][1] == (
+                "the same columns, fit settings and method, and a common wire version"
+            )
         assert told["clocks"][0][0] == "skipped"
         # they heard nothing: b is neither here nor refused
         assert [d.node.machine.peers["b"].incarnation for d in daemons] == [None, None]
@@ -259,6 +264,37 @@ async def test_settings_and_columns_that_differ(nodes, serving, connected, edit,
             ("problem", '[fit] penalty is "l1" at b and "scad" at a: make them alike'),
         ]
         assert all(d.node.machine.peers["b"].state != "refused" for d in daemons)
+
+
+async def test_a_neighbour_of_another_release(nodes, serving, connected, monkeypatch):
+    """a has one setting more than b, and has changed it; c computes by another method."""
+    real = daemons.Setup
+
+    def newer(**setup):
+        made = real(**setup)
+        if made.node == "c":
+            return replace(made, method=made.method + 1)
+        changed = {"settings": made.settings | {"depth": "3"}, "defaults": made.defaults | {"depth": "2"}}
+        return replace(made, version=made.version + 1, **changed)
+
+    monkeypatch.setattr(daemons, "Setup", newer)
+    async with serving(nodes["a"], nodes["c"]):
+        code, told = await connected(nodes["b"])
+        assert code == 1
+        assert told["a"][1:] == [
+            (
+                "problem",
+                "[fit] depth is 3 at a, and b runs an older release that does not know it: "
+                "upgrade b, or set the default 2",
+            )
+        ]
+        assert told["c"][1:] == [
+            (
+                "problem",
+                f"b computes by method {METHOD} and c by method {METHOD + 1}: a fit needs the same at every "
+                "member; upgrade b",
+            )
+        ]
 
 
 async def test_a_neighbour_that_does_not_know_us(nodes, serving, connected, edit):

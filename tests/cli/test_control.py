@@ -5,12 +5,14 @@ import io
 import json
 import socket
 import sys
+from importlib.metadata import version
 
 import pytest
 from rich.console import Console
 
 from desmr_node.cli import client, render
 from desmr_node.config import load_network
+from desmr_node.protocol.messages import VERSION
 from desmr_node.runtime.census import free_ports
 from desmr_node.runtime.setup import write_network
 from desmr_node.transport.wire import admin_pb2 as pb
@@ -50,9 +52,13 @@ async def test_a_fit_from_start_to_result(nodes, serving, remote, network, tmp_p
         assert code == 0
         assert "b in network three" in out
         assert "fit 1 of 3 nodes" in out
+        assert f"  {version('desmr-node')} (wire {VERSION})  " in out
         _, out, _ = await remote("status", nodes["b"], "--json")
         status = json.loads(out)
         assert [peer["state"] for peer in status["peers"]] == ["up", "up"]
+        assert [(peer["release"], peer["wire_version"]) for peer in status["peers"]] == 2 * [
+            (version("desmr-node"), VERSION)
+        ]
         assert status["history"][0]["lambda"] > 0
 
         code, out, _ = await remote("stop", nodes["b"])
@@ -243,6 +249,24 @@ def test_the_view_of_a_fit_under_way():
     assert "rejected" in text
     assert "1.2 kB" in text
     assert "evil  [2J  reason [bold]" in text  # shown, and nothing a terminal or rich would act on
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({"release": "0.1.0", "wire_version": 1}, "0.1.0 (wire 1)"),
+        ({"release": "0.2.0", "wire_version": 0}, "0.2.0"),  # refused, or gone: what it said last
+        ({"release": "", "wire_version": 1}, "unnamed (wire 1)"),  # too old to say
+        ({"release": "", "wire_version": 0}, ""),
+        ({"release": "0.1\x1b[2J", "wire_version": 2}, "0.1 [2J (wire 2)"),
+    ],
+)
+def test_what_a_neighbour_runs(said, shown):
+    peer = pb.Peer(node="b", state="up", bytes_sent=7, **said)
+    assert render.peer_release(peer) == shown
+    head, line = _drawn(_status(peers=[peer], history=[])).splitlines()[-2:]
+    assert head.split() == ["neighbour", "state", "release", "sent", "received", "why"]
+    assert line[head.index("release") :].split("  ")[0].rstrip() == shown
 
 
 def test_a_status_is_json_whatever_its_numbers():
