@@ -113,7 +113,8 @@ def _init(arguments: argparse.Namespace) -> int:
             scenario = "attacker"
         elif scenario == "attacker":
             raise ConfigError(
-                f"no attacker shows up as {arguments.announced}: start it too (docker compose --profile attacker up)"
+                f"no attacker shows up as {arguments.announced}: start it too "
+                "(docker compose --profile attacker up)"
             )
     folder = Path(arguments.folder)
     try:
