@@ -71,7 +71,8 @@ class TlsConfig(FrozenTable):
         description="this node's certificate, whose name is its id", examples=['certificate = "node.pem"']
     )
     key: File = Field(
-        description="this node's private key, readable by its user alone", examples=['key = "node.key"']
+        description="this node's private key: its user's with mode 0600 or less, or root's with 0640 or less",
+        examples=['key = "node.key"'],
     )
 
 

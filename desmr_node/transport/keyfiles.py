@@ -1,6 +1,7 @@
 """Keys and certificates as PEM files: private ones stay private, none is overwritten, all reach the disk."""
 
 import os
+import pwd
 import stat
 from pathlib import Path
 
@@ -88,16 +89,48 @@ def refusal_to_overwrite(path: Path) -> ConfigError:
     return ConfigError(f"{path} exists and is not overwritten: choose another folder, or move it away first")
 
 
+def exposure(path: Path, mode: int, owner: int, user: int) -> str | None:
+    """Why a key of this mode and owner is not private to a process of ``user``, with the remedy, if so.
+
+    The rule is PostgreSQL's. Our own key is for us alone. One that root put there may be readable by its
+    group: that is how Kubernetes and packages hand a secret to a process that is not root. Any other owner
+    could read the key, or put another in its place.
+    """
+    if owner == user:
+        if mode & 0o077:
+            return (
+                f"{path} holds a private key that others than its owner can use (mode {mode:04o}): "
+                f"chmod 600 {path}"
+            )
+    elif owner != 0:
+        return (
+            f"{path} holds a private key that belongs to {_name(owner)}, and this is {_name(user)}: "
+            f"only this user or root may own it: chown {user} {path}, then chmod 600 {path}"
+        )
+    elif mode & 0o037:
+        return (
+            f"{path} holds a private key of root's with which others may do more than read it as its group "
+            f"(mode {mode:04o}): chmod 640 {path}"
+        )
+    return None
+
+
+def _name(user: int) -> str:
+    """A user as people know it; in a container it may have no name."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return f"user {user}"
+
+
 def _read(path: Path, *, private: bool = False) -> bytes:
     try:
         with path.open("rb") as file:
-            # of the open file, not of the path: what was checked is what is read
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if private and mode & 0o077:
-                raise ConfigError(
-                    f"{path} holds a private key that others than its owner can use (mode {mode:04o}): "
-                    f"chmod 600 {path}"
-                )
+            # of the open file, not of the path: what was checked is what is read (and of a link, its target)
+            found = os.fstat(file.fileno())
+            exposed = private and exposure(path, stat.S_IMODE(found.st_mode), found.st_uid, os.geteuid())
+            if exposed:
+                raise ConfigError(exposed)
             return file.read(LARGEST_FILE)
     except FileNotFoundError:
         raise ConfigError(
@@ -124,7 +157,7 @@ def read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
 
 
 def read_key(path: Path) -> PrivateKey:
-    """The P-256 key in a file that nobody but its owner can use."""
+    """The P-256 key in a file that is private to us (`exposure`)."""
     data = _read(path, private=True)
     try:
         key = serialization.load_pem_private_key(data, None)

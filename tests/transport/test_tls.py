@@ -1,10 +1,12 @@
 """Who a node is: every refusal names its file and remedy, and real handshakes let in members only."""
 
 import logging
+import os
 import stat
 import traceback
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import grpc
 import pytest
@@ -16,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from desmr_node.errors import ConfigError
-from desmr_node.transport import tls
+from desmr_node.transport import keyfiles, tls
 
 NOW = datetime.now(UTC)
 LONG_AGO = NOW - timedelta(days=1000)
@@ -245,6 +247,58 @@ def test_a_key_that_others_can_use_is_refused(tmp_path, identities, bits):
     assert text.endswith(f": chmod 600 {key}")
     key.chmod(0o400)
     load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "user", "said"),
+    [
+        (0o600, 10001, 10001, None),
+        (0o400, 10001, 10001, None),
+        (0o640, 10001, 10001, "others than its owner can use (mode 0640): chmod 600 node.key"),
+        (0o404, 10001, 10001, "others than its owner can use (mode 0404): chmod 600 node.key"),
+        (0o640, 0, 10001, None),
+        (0o440, 0, 10001, None),  # a Secret volume with fsGroup
+        (0o400, 0, 10001, None),
+        (0o660, 0, 10001, "more than read it as its group (mode 0660): chmod 640 node.key"),
+        (0o650, 0, 10001, "more than read it as its group (mode 0650): chmod 640 node.key"),
+        (0o644, 0, 10001, "more than read it as its group (mode 0644): chmod 640 node.key"),
+        (0o640, 0, 0, "others than its owner can use (mode 0640): chmod 600 node.key"),
+        (0o600, 0, 0, None),
+        (0o600, 10002, 10001, "belongs to user 10002, and this is user 10001"),
+        (0o400, 10002, 0, "belongs to user 10002, and this is root"),
+    ],
+)
+def test_whose_key_may_have_which_mode(mode, owner, user, said):
+    found = keyfiles.exposure(Path("node.key"), mode, owner, user)
+    assert (found is None) == (said is None)
+    assert said is None or said in found
+
+
+def test_the_owner_of_the_file_counts(tmp_path, identities, monkeypatch):
+    """As another user than the one who wrote it: the owner is a stranger, unless it is root."""
+    write(tmp_path, identities["pacific"])
+    owner = (tmp_path / "node.key").stat().st_uid
+    monkeypatch.setattr(keyfiles.os, "geteuid", lambda: owner + 1)
+    if owner == 0:
+        (tmp_path / "node.key").chmod(0o440)
+        load(tmp_path)
+        os.chown(tmp_path / "node.key", 4711, -1)
+    text = refusal(tmp_path)
+    assert "only this user or root may own it" in text
+    assert text.endswith(
+        f": chown {owner + 1} {tmp_path / 'node.key'}, then chmod 600 {tmp_path / 'node.key'}"
+    )
+
+
+def test_keys_may_be_links_as_in_a_secret_volume(tmp_path, identities):
+    """node.key -> ..data/node.key, ..data -> ..2024_01_01: what counts is the file, not the links' 0777."""
+    write(tmp_path / "..2024_01_01", identities["pacific"])
+    (tmp_path / "..data").symlink_to("..2024_01_01")
+    for name in ("ca.pem", "node.pem", "node.key"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    load(tmp_path)
+    (tmp_path / "..2024_01_01" / "node.key").chmod(0o604)
+    assert "(mode 0604)" in refusal(tmp_path)
 
 
 def test_an_encrypted_key_is_refused(tmp_path, identities):
