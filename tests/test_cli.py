@@ -129,3 +129,15 @@ def _node_file(folder):
     text = 'network = "n"\nnode = "a"\n[data]\nfile = "rows.csv"\nresponse = "y"\n'
     (folder / "node.toml").write_text(text)
     return folder / "node.toml"
+
+
+def test_a_daemons_crash_is_not_a_users_mistake(tmp_path, monkeypatch, capsys):
+    """A service manager starts a node that crashed (70) again, and leaves one that was told nonsense (1)."""
+    _node_file(tmp_path)
+    arguments = ["--config", str(tmp_path / "node.toml")]
+    monkeypatch.setattr(cli, "_serve", lambda path, once: [][1])
+    assert cli.desmr_node(arguments) == 70
+    assert "IndexError" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert cli.desmr_node(["--config", str(tmp_path / "nowhere.toml")]) == 1
+    assert "Traceback" not in capsys.readouterr().err

@@ -19,8 +19,9 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 # gRPC's own lines on standard error say what our sentences say, in other words.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-#: Exit codes: 0 fine, 1 it cannot be done (a sentence says why), 2 wrong usage, 3 a fit failed.
-CANNOT, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
+#: Exit codes: 0 fine, 1 it cannot be done (a sentence says why), 2 wrong usage, 3 a fit failed, 70 a daemon
+#: crashed (a traceback says where): that is worth another start, which 1 is not.
+CANNOT, USAGE, FAILED, CRASHED, INTERRUPTED = 1, 2, 3, 70, 130
 
 
 class _Version(argparse.Action):
@@ -67,7 +68,13 @@ def desmr_node(argv: Sequence[str] | None = None) -> int:
         "--once", action="store_true", help="take part in one fit, then exit: 0 if it is done, 3 if it failed"
     )
     arguments = parser.parse_args(argv)
-    return run(lambda: _serve(arguments.config, arguments.once), "desmr-node")
+    try:
+        return run(lambda: _serve(arguments.config, arguments.once), "desmr-node")
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        return CRASHED
 
 
 def _serve(path: str, once: bool) -> int:

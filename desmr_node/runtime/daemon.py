@@ -32,6 +32,7 @@ from desmr_node.runtime.admin import Admin
 from desmr_node.runtime.audit import AuditLog
 from desmr_node.runtime.metrics import Metrics, gauge, memory_bytes, per_peer
 from desmr_node.runtime.node import Node
+from desmr_node.runtime.notify import ServiceManager
 from desmr_node.runtime.settings import default_settings, settings_of
 from desmr_node.runtime.signing import BareSigner, CertificateSigner
 from desmr_node.runtime.worker import Worker
@@ -315,13 +316,18 @@ class Daemon:
 async def serve(config: NodeConfig, *, once: bool = False) -> int:
     """A daemon's whole life; the exit code of its process."""
     os.umask(0o077)
+    manager = ServiceManager()
     daemon = Daemon(config)
     try:
+        manager.status("reading the rows")
         await daemon.start()
         # What is loaded by now stays: the collector need not look at it again in the middle of a round.
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
+        manager.ready(daemon.node)
         return await daemon.run(once=once)
     finally:
+        await manager.stopping()
         await daemon.close()
+        manager.close()
