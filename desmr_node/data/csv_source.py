@@ -2,6 +2,8 @@
 
 import csv
 import gzip
+import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +12,16 @@ from typing import IO
 import numpy as np
 
 from desmr_node.core.arrays import Vector
-from desmr_node.data.sources import require_distinct, trouble_told
+from desmr_node.data.plain_text import PlainText
+from desmr_node.data.sources import CHUNK_ROWS, require_distinct, trouble_told
 from desmr_node.errors import DataError
 
 #: How missing values are commonly written.
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "-nan", "null", "none", "?", "."}
+
+
+class _NotPlainError(Exception):
+    """Something that the fast reader does not take for a table of numbers."""
 
 
 @dataclass(frozen=True)
@@ -37,41 +44,50 @@ class CsvSource:
             )
         object.__setattr__(self, "names", require_distinct(tuple(header), self.title))
 
+    @property
+    def _packed(self) -> bool:
+        return self.path.name.lower().endswith(".gz")
+
     def _lines(self) -> IO[str]:
-        if self.path.name.lower().endswith(".gz"):
+        if self._packed:
             return gzip.open(self.path, "rt", encoding="utf-8-sig", newline="")
         return open(self.path, encoding="utf-8-sig", newline="")
 
     def chunks(self, columns: tuple[str, ...]) -> Iterator[Sequence[Vector]]:
-        """As `Source.chunks`; what arrow refuses is looked up in the text and told with its line."""
-        import pyarrow as pa  # type: ignore[import-untyped]  # it has no stubs
-        import pyarrow.csv  # type: ignore[import-untyped]
-
-        # Small, since many blocks are read ahead; a block must hold a line, at some 25 characters a cell.
-        block_size = max(2**17, 128 * len(self.names))
+        """As `Source.chunks`; from the first chunk with anything unusual on, Python reads the text itself."""
+        count = 0
         with trouble_told(self):
             try:
-                reader = pyarrow.csv.open_csv(
-                    self.path,
-                    read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=block_size),
-                    # A quoted line break in a column nobody asked for must not shift the rows.
-                    parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
-                    convert_options=pyarrow.csv.ConvertOptions(
-                        include_columns=list(columns),
-                        column_types=dict.fromkeys(columns, pa.float64()),
-                        null_values=[],
-                    ),
-                )
-                with reader:
-                    for batch in reader:
-                        yield [batch.column(name).to_numpy() for name in columns]
-            except pa.ArrowException as error:
-                self._tell_first_bad_cell(columns)
-                raise DataError(f"{self.title} cannot be read ({error}): write the file anew") from None
+                for part in self._quickly(columns):
+                    yield part
+                    count += len(part[0])
+            except _NotPlainError:
+                yield from self._carefully(columns, count)
 
-    def _tell_first_bad_cell(self, columns: tuple[str, ...]) -> None:
-        """Go through the text line by line: slow, and only done when something is wrong."""
+    def _quickly(self, columns: tuple[str, ...]) -> Iterator[list[Vector]]:
+        from arro3.core import DataType, Field, Schema
+        from arro3.io import read_csv
+
+        wanted, number, nothing = set(columns), DataType.float64(), DataType.null()
+        schema = Schema(
+            [Field(str(k), number if name in wanted else nothing) for k, name in enumerate(self.names)]
+        )
+        order = [self.names.index(name) for name in columns]
+        with gzip.open(self.path) if self._packed else open(self.path, "rb") as raw:
+            try:
+                text = io.BufferedReader(PlainText(raw))
+                for batch in read_csv(text, schema, has_header=True, batch_size=CHUNK_ROWS):
+                    cells = [batch.column(k) for k in order]
+                    if any(column.null_count for column in cells):
+                        raise _NotPlainError("a cell is empty")
+                    yield [column.to_numpy() for column in cells]
+            except Exception as error:  # arro3 has none of its own, nor passes on those of `raw`
+                raise _NotPlainError(str(error)) from None
+
+    def _carefully(self, columns: tuple[str, ...], count: int) -> Iterator[list[Vector]]:
+        """The rows after the first `count`, line by line; a bad cell anywhere is told with its line."""
         places = [(self.names.index(name), name) for name in columns]
+        chunk: list[list[float]] = []
         with self._lines() as lines:
             reader = csv.reader(lines)
             rows = (row for row in reader if row)
@@ -83,22 +99,31 @@ class CsvSource:
                         f"{self.title}: {here} has {len(row)} cells and the header has {len(self.names)}: "
                         "add or remove commas there"
                     )
-                for k, name in places:
-                    fault = _fault(row[k])
-                    if fault:
-                        raise DataError(f"{self.title}: column {name!r}, {here} {fault}")
+                numbers = [_number(row[k]) for k, _ in places]
+                for (k, name), number in zip(places, numbers, strict=True):
+                    if not math.isfinite(number):
+                        raise DataError(f"{self.title}: column {name!r}, {here} {_fault(row[k])}")
+                if i > count:
+                    chunk.append(numbers)
+                if len(chunk) == CHUNK_ROWS:
+                    yield list(np.array(chunk).T)
+                    chunk = []
+        if chunk:
+            yield list(np.array(chunk).T)
 
 
-def _fault(cell: str) -> str | None:
-    """What is wrong with the text of a number, if anything."""
+def _number(cell: str) -> float:
+    """The number in a cell, NaN if there is none; Python's digits of other scripts and 1_000 are none."""
+    try:
+        return float(cell) if cell.isascii() and "_" not in cell else math.nan
+    except ValueError:
+        return math.nan
+
+
+def _fault(cell: str) -> str:
+    """What is wrong with a cell that holds no finite number."""
     if cell.strip().lower() in _MISSING:
         return f"is missing ({cell!r}): drop the row or fill the value"
-    try:
-        number = float(cell) if cell.isascii() and "_" not in cell else None
-    except ValueError:
-        number = None
-    if number is None:
-        return f"is not a number ({cell!r}): correct it, or leave the column out with data.features"
-    if not np.isfinite(number):
+    if math.isinf(_number(cell)):
         return f"is not finite ({cell!r}): drop the row or fill the value"
-    return None
+    return f"is not a number ({cell!r}): correct it, or leave the column out with data.features"
