@@ -14,8 +14,6 @@ from typing import Any, NoReturn
 # One BLAS thread per process, before anything imports numpy: many small solves are ten times slower with two.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
-# Arrow's own allocator keeps some 20 MB for itself.
-os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 # gRPC's own lines on standard error say what our sentences say, in other words.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 

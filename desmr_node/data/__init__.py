@@ -1,7 +1,7 @@
 """A node's rows from CSV, Parquet or NPZ files, read in blocks: again and again, the same bits each time.
 
 Every format gives blocks of `BLOCK_ROWS` rows in C order, as `ArrayRows` does, so that sums over the blocks
-do not depend on how a table was stored. pyarrow costs 30 MB: only CSV and Parquet files import it.
+do not depend on how a table was stored. Only CSV and Parquet files import Arrow.
 """
 
 import difflib
