@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from arro3.core import Table
+from arro3.io import write_parquet
 from scipy.optimize import linprog
 
 import desmr_node
@@ -38,7 +40,8 @@ with tempfile.TemporaryDirectory() as name:
     csv.writer(text).writerows([["a", "y"], [0.1, 1.0], [0.2, 2.0]])
     (folder / "rows.csv").write_text(text.getvalue())
     np.savez(folder / "rows.npz", X=[[0.1], [0.2]], y=[1.0, 2.0], features=["a"])
-    for file in ("rows.csv", "rows.npz"):
+    write_parquet(Table({"a": np.array([0.1, 0.2]), "y": np.array([1.0, 2.0])}), folder / "rows.parquet")
+    for file in ("rows.csv", "rows.npz", "rows.parquet"):
         assert open_rows(DataConfig(response="y", file=folder / file), node="smoke").rows.count == 2
 
 # The commands, as they are called.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from desmr_node.cli.client import AdminClient
+    from desmr_node.cli.divisions import Progress
     from desmr_node.transport.wire import admin_pb2 as pb
 
 _INIT = """\
@@ -27,10 +28,14 @@ examples:
   desmr simulate census/network.toml      the same fit in this process, same bits"""
 _REPORT = """\
 Wait until the fit of a network made by `desmr census init` is done, showing each outer round, and print the
-model, its errors on held-out communities beside the paper's, and whether all divisions agree. Exit 0 if it is
-done, 3 if it failed and no division began another."""
+model, its errors on held-out communities beside the paper's, and whether all divisions agree. If it fails, as
+when a division is restarted in the middle of it, another is begun once all are back. Exit 0 if one is done, 3
+if a division stays away."""
 #: Seconds between two looks at the nodes, and for which an announced attacker is waited for.
 _PAUSE, _ANNOUNCEMENT = 0.5, 3.0
+#: Times that a fit which failed is begun again.
+_ATTEMPTS = 3
+_RESTING = frozenset({"idle", "done", "failed"})
 
 
 def add(commands: Any) -> None:
@@ -86,8 +91,8 @@ def add(commands: Any) -> None:
     report.add_argument(
         "--grace",
         type=float,
-        default=30.0,
-        help="seconds to wait, after a fit that failed, for another to begin (default: 30)",
+        default=60.0,
+        help="seconds to wait, after a fit that failed, for all divisions to be back (default: 60)",
     )
     report.add_argument(
         "--announced", metavar="HOST", help="refuse if this host is up and no attacker is a member"
@@ -172,39 +177,49 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _wait(
-    clients: "dict[str, AdminClient]", progress: Any, timeout: float, grace: float
+    clients: "dict[str, AdminClient]", progress: "Progress", timeout: float, grace: float
 ) -> "dict[str, pb.Status]":
-    """Look at the nodes until all have finished the same fit, or one has failed and nobody begins another."""
-    from desmr_node.cli import render
+    """Look at the nodes until all have finished the same fit, or one has failed for good.
+
+    A fit that failed, as one does when a node is restarted in the middle of it, is begun again as soon as
+    every node is back.
+    """
     from desmr_node.errors import DesmrError
 
-    deadline = time.monotonic() + timeout
-    over, told = float("inf"), 0
+    deadline, over = time.monotonic() + timeout, float("inf")
+    told, attempts = 0, _ATTEMPTS
     while True:
-        statuses = _statuses(clients)
+        statuses, now = _statuses(clients), time.monotonic()
         progress.show(statuses)
-        now = time.monotonic()
-        if len(statuses) == len(clients) and _all_finished(statuses):
+        complete = len(statuses) == len(clients)
+        if complete and _all_finished(statuses):
             return statuses
         failed = [s for s in statuses.values() if s.phase == "failed"]
         if not failed:
             over = float("inf")
-        elif over == float("inf"):
-            over = now + grace
-        for status in failed:
-            if status.fit > told:
-                told = status.fit
-                print(
-                    render.plain(f"fit {status.fit} failed: {status.message}")
-                    + f"; waiting {grace:.0f} s for another to begin",
-                    file=sys.stderr,
-                    flush=True,
-                )
+        else:
+            over = min(over, now + grace)
+            last = max(failed, key=lambda status: status.fit)
+            if last.fit > told:
+                told = last.fit
+                _say(f"fit {last.fit} failed: {last.message}")
+            if complete and attempts and all(s.phase in _RESTING for s in statuses.values()):
+                attempts -= 1
+                _say("every division is there: beginning another")
+                with suppress(DesmrError):  # somebody was faster
+                    next(iter(clients.values())).start()
+                continue
         if now > over:
             return statuses
         if now > deadline:
             raise DesmrError(f"the fit was not over within {timeout:.0f} s: {_standing(clients, statuses)}")
         time.sleep(_PAUSE)
+
+
+def _say(text: str) -> None:
+    from desmr_node.cli import render
+
+    print(render.plain(text), file=sys.stderr, flush=True)
 
 
 def _statuses(clients: "dict[str, AdminClient]") -> "dict[str, pb.Status]":
