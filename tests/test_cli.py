@@ -31,7 +31,7 @@ def test_help_lists_every_command(capsys):
 
 
 @pytest.mark.parametrize(
-    "command", [[c] for c in COMMANDS] + [["network", step] for step in ("init", "request", "sign")]
+    "command", [[c] for c in COMMANDS] + [["network", step] for step in ("init", "add", "request", "sign")]
 )
 def test_help_teaches(command, capsys):
     assert _stopped(cli.desmr, *command, "--help") == 0

@@ -21,6 +21,16 @@ examples:
 then, on each node's machine:
   desmr check nodes/pacific/node.toml
   desmr-node --config nodes/pacific/node.toml"""
+_ADD = """\
+Add a member to a network that exists. Write its [[nodes]] entry and its edges into the network file first;
+DIR is the folder that `desmr network init` wrote, with the authority in it.
+
+Only DIR/NODE is written. What the new member's neighbours must add to their own node.toml is printed, and
+the order in which to go about it. Members that are not its neighbours need not be touched."""
+_ADD_EXAMPLES = """\
+examples:
+  desmr network add crime.toml nodes alaska
+  desmr network add crime.toml nodes alaska --request    alaska's key never leaves its owner"""
 _REQUEST = """\
 Make a node's private key where it will be used, and the request for its certificate.
 
@@ -73,6 +83,25 @@ def add(commands: Any) -> None:
     )
     init.add_argument("--json", action="store_true", help="print the paths written as JSON")
     init.set_defaults(run=_init)
+
+    more = steps.add_parser(
+        "add",
+        help="write the files of one more member, and say what its neighbours change",
+        description=_ADD,
+        epilog=_ADD_EXAMPLES,
+        formatter_class=formatter,
+    )
+    more.add_argument("network", metavar="NETWORK.toml", help="the network, the new node and its edges in it")
+    more.add_argument("folder", metavar="DIR", help="the folder that `desmr network init` wrote")
+    more.add_argument("node", metavar="NODE", help="the new node's id")
+    more.add_argument(
+        "--days", type=positive, default=825, help="how long the certificate lasts (%(default)s days)"
+    )
+    more.add_argument(
+        "--request", action="store_true", help="make no key: the owner will ask for a certificate"
+    )
+    more.add_argument("--json", action="store_true", help="print path and neighbours' blocks as JSON")
+    more.set_defaults(run=_add)
 
     request = steps.add_parser(
         "request",
@@ -164,12 +193,7 @@ def _init(arguments: argparse.Namespace) -> int:
     if not arguments.insecure:
         print(f"\n{folder / 'authority' / 'ca.key'} can admit members: keep it apart from the nodes.")
     for node in requests:
-        print(
-            f"\n{node}: its owner runs\n"
-            f"  desmr network request {node} {network.network} .    in the folder with {node}'s node.toml\n"
-            "and sends you node.csr, for which you make the certificate that goes into the same folder:\n"
-            f"  desmr network sign {folder / 'authority'} node.csr --node {node} --out node.pem"
-        )
+        print(f"\n{_owner_asks(node, network.network, folder)}")
     node = next((n for n in network.ids if n not in requests), network.ids[0])
     print(
         f"\nNext, for each node on its own machine:\n"
@@ -177,6 +201,44 @@ def _init(arguments: argparse.Namespace) -> int:
         f"  desmr-node --config {folder / node / 'node.toml'}\n"
         f"and then, at any one of them:\n"
         f"  desmr start {folder / node / 'node.toml'} --watch"
+    )
+    return 0
+
+
+def _owner_asks(node: str, network: str, folder: Path) -> str:
+    return (
+        f"{node}: its owner runs\n"
+        f"  desmr network request {node} {network} .    in the folder with {node}'s node.toml\n"
+        "and sends you node.csr, for which you make the certificate that goes into the same folder:\n"
+        f"  desmr network sign {folder / 'authority'} node.csr --node {node} --out node.pem"
+    )
+
+
+def _add(arguments: argparse.Namespace) -> int:
+    from desmr_node.config import load_network
+    from desmr_node.runtime.setup import add_member, neighbour_block
+
+    network, node = load_network(arguments.network), arguments.node
+    folder = Path(arguments.folder)
+    path = add_member(network, folder, node, days=arguments.days, request=arguments.request)
+    blocks = {other: neighbour_block(network, other, node) for other in network.neighbours_of(node)}
+    if arguments.json:
+        told = {"network": network.network, "node": node, "config": str(path), "neighbours": blocks}
+        print(json.dumps(told, indent=1))
+        return 0
+    print(f"{folder / node}: the new member's folder; it goes to {node}'s machine, over a channel you trust")
+    if arguments.request:
+        print(f"\n{_owner_asks(node, network.network, folder)}")
+    print("\n1. Between two fits, put this at the end of the neighbours' node.toml:")
+    for other, block in blocks.items():
+        print(f"\n   {other}:")
+        print("".join(f"     {line}\n" for line in block.splitlines()), end="")
+    print(
+        f"\n2. Restart {', '.join(blocks)}. No fit can begin until {node} is there.\n"
+        f"3. On {node}'s machine:\n"
+        f"     desmr check {folder / node / 'node.toml'} --connect\n"
+        f"     desmr-node --config {folder / node / 'node.toml'}\n"
+        "4. At any node, `desmr start`: the new member takes part from the next fit on."
     )
     return 0
 

@@ -1,7 +1,7 @@
 """The files of a network: a folder per node (node.toml, key, certificates) and one for the authority."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -35,35 +35,88 @@ def write_network(
     files = [folder / node / name for node in network.ids for name in _names(insecure, node in requests)]
     if not insecure:
         files += [folder / AUTHORITY / name for name in ("ca.key", "ca.pem")]
+    _require_absent(files)
+    with ExitStack() as undo:
+        _make_folder(folder, undo)
+        for path in files:
+            _make_folder(path.parent, undo)
+        authority = None if insecure else tls.Authority.create(network.network)
+        if authority is not None:
+            for name in ("ca.key", "ca.pem"):
+                undo.callback((folder / AUTHORITY / name).unlink, missing_ok=True)
+            authority.save(folder / AUTHORITY)
+        written = {
+            node: _write_member(folder / node, document, authority, None if node in requests else days, undo)
+            for node, document in documents.items()
+        }
+        undo.pop_all()
+    return written
+
+
+def _write_member(
+    here: Path, document: dict[str, Any], authority: tls.Authority | None, days: float | None, undo: ExitStack
+) -> Path:
+    """One member's files, without key and certificate if ``days`` is None; the path of its node.toml."""
+    files: list[tuple[str, bytes, Callable[[Path, bytes], None]]] = []
+    if authority is not None:
+        files.append(("ca.pem", tls.certificate_pem(authority.certificate), tls.write_public))
+        if days is not None:
+            identity = authority.member(document["node"], days)
+            files.append(("node.key", tls.private_pem(identity.key), tls.write_private))
+            files.append(("node.pem", identity.certificate_pem, tls.write_public))
+    files.append(("node.toml", dump_toml(document).encode(), tls.write_public))
+    for name, content, write in files:
+        write(here / name, content)
+        undo.callback((here / name).unlink, missing_ok=True)
+    load_node(here / "node.toml", environ={})  # refuses, say, a socket path that is too long here
+    return here / "node.toml"
+
+
+def _require_absent(files: Iterable[Path]) -> None:
     for path in files:
         if os.path.lexists(path):
             raise ConfigError(
                 f"{path} exists already, and nothing was written: name another folder, or move the old files "
                 "away (a key that is gone cannot be made again)"
             )
+
+
+def add_member(
+    network: NetworkConfig, folder: str | Path, node: str, *, days: float = DAYS, request: bool = False
+) -> Path:
+    """Write the files of one more member of a network whose others exist; the path of its node.toml.
+
+    The authority in ``folder`` vouches for it, unless with ``request`` the owner makes the key. Either all
+    its files are written or none, and nothing of anybody else's is touched.
+    """
+    folder = Path(os.path.abspath(folder))
+    _require_sense(network, False, [node])
+    if not network.neighbours_of(node):
+        raise ConfigError(f"{node} has no neighbour: add an edge between it and another node to edges")
+    if not (folder / AUTHORITY).is_dir():
+        raise ConfigError(
+            f"{folder} has no folder {AUTHORITY}: name the folder that `desmr network init` wrote, and put "
+            "its authority back if it is kept elsewhere"
+        )
+    authority = tls.Authority.load(folder / AUTHORITY)
+    if authority.network != network.network:
+        raise ConfigError(
+            f"{folder / AUTHORITY} is the authority of network {authority.network}, and the file describes "
+            f"{network.network}: name the folder of that network"
+        )
+    document = _document(network, node, folder, False)
+    _require_absent([folder / node / name for name in _names(False, request)])
     with ExitStack() as undo:
-        _make_folder(folder, undo)
-        for path in files:
-            _make_folder(path.parent, undo)
-        for path in files:  # run last to first if anything below fails: files, then folders
-            undo.callback(path.unlink, missing_ok=True)
-        authority = None if insecure else tls.Authority.create(network.network)
-        if authority is not None:
-            authority.save(folder / AUTHORITY)
-        written = {}
-        for node, document in documents.items():
-            here = folder / node
-            if authority is not None:
-                tls.write_public(here / "ca.pem", tls.certificate_pem(authority.certificate))
-                if node not in requests:
-                    identity = authority.member(node, days)
-                    tls.write_private(here / "node.key", tls.private_pem(identity.key))
-                    tls.write_public(here / "node.pem", identity.certificate_pem)
-            written[node] = here / "node.toml"
-            tls.write_public(written[node], dump_toml(document).encode())
-            load_node(written[node], environ={})  # refuses, say, a socket path that is too long here
+        _make_folder(folder / node, undo)
+        path = _write_member(folder / node, document, authority, None if request else days, undo)
         undo.pop_all()
-    return written
+    return path
+
+
+def neighbour_block(network: NetworkConfig, node: str, neighbour: str) -> str:
+    """What the node.toml of ``node`` needs to say about ``neighbour``, ready to be put at its end."""
+    entries = network.node_document(node)["neighbours"]
+    return dump_toml({"neighbours": [entry for entry in entries if entry["id"] == neighbour]})
 
 
 def write_request(node: str, network: str, folder: str | Path) -> tuple[Path, Path]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from desmr_node import cli
 from desmr_node.config import load_node
 from desmr_node.data import open_rows
+from desmr_node.errors import ConfigError
+from desmr_node.runtime.census import free_ports
 from desmr_node.runtime.daemon import identity_of
 
 
@@ -242,3 +245,128 @@ def test_days_are_a_number(capsys, days):
         cli.desmr(["network", "init", "net.toml", "n", f"--days={days}"])
     assert stopped.value.code == 2
     assert f"{days!r} is no number of days" in capsys.readouterr().err
+
+
+# --- one more member ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def grown(network, desmr, tmp_path, edit):
+    """A network of three that was set up, whose file has since got a fourth node, joined to a and c."""
+
+    def write(*, address=True):
+        path = network()
+        assert desmr("network", "init", path, tmp_path / "n")[0] == 0
+        edit(path, '["b", "c"]', '["b", "c"], ["a", "d"], ["d", "c"]')
+        where = f'address = "127.0.0.1:{free_ports(1)[0]}"\n' if address else ""
+        (tmp_path / "d.csv").write_bytes((tmp_path / "a.csv").read_bytes())
+        with path.open("a") as file:
+            file.write(f'[[nodes]]\nid = "d"\n{where}data = "d.csv"\n')
+        return path
+
+    return write
+
+
+async def test_one_more_member_takes_part(grown, desmr, remote, serving, tmp_path):
+    """Its neighbours do what they are told, and nobody else does anything."""
+    path, folder = grown(), tmp_path / "n"
+    before = _tree(folder)
+    code, out, err = desmr("network", "add", path, folder, "d")
+    assert (code, err) == (0, "")
+    after = _tree(folder)
+    assert {each: after[each] for each in before} == before
+    new = {each.name for each in after.keys() - before.keys()}
+    assert new == {"d", "node.toml", "node.key", "node.pem", "ca.pem"}
+    assert _mode(folder / "d") == 0o700
+    assert _mode(folder / "d" / "node.key") == 0o600
+    for text in ("a:\n     [[neighbours]]", "c:\n     [[neighbours]]", "Restart a, c.", "desmr start"):
+        assert text in out
+    assert "b:" not in out
+
+    blocks = re.findall(r"   (\w):\n((?:     .*\n)+)", out)
+    assert [node for node, _ in blocks] == ["a", "c"]
+    for node, block in blocks:
+        with (folder / node / "node.toml").open("a") as file:
+            file.write(block)
+        assert "d" in {n.id for n in load_node(folder / node / "node.toml", environ={}).neighbours}
+    async with serving(*(folder / node / "node.toml" for node in "abcd")):
+        code, out, err = await remote("start", folder / "b" / "node.toml", "--watch")
+        assert (code, err) == (0, "")
+        _, out, _ = await remote("result", folder / "b" / "node.toml", "--json")
+    assert json.loads(out)["members"] == list("abcd")
+
+
+def test_one_more_member_as_json(grown, desmr, tmp_path):
+    """A member without an address is dialled by nobody: its neighbours' blocks say so."""
+    code, out, _ = desmr("network", "add", grown(address=False), tmp_path / "n", "d", "--json")
+    assert code == 0
+    told = json.loads(out)
+    block = '[[neighbours]]\nid = "d"\n'
+    assert told == {
+        "network": "three",
+        "node": "d",
+        "config": str(tmp_path / "n" / "d" / "node.toml"),
+        "neighbours": {"a": block, "c": block},
+    }
+    assert load_node(told["config"], environ={}).listen is None
+
+
+def test_one_more_member_whose_owner_makes_the_key(grown, desmr, tmp_path):
+    code, out, _ = desmr("network", "add", grown(), tmp_path / "n", "d", "--request")
+    here = tmp_path / "n" / "d"
+    assert code == 0
+    assert sorted(each.name for each in here.iterdir()) == ["ca.pem", "node.toml"]
+    assert "desmr network request d three ." in out
+    assert desmr("network", "request", "d", "three", here)[0] == 0
+    authority = tmp_path / "n" / "authority"
+    assert desmr("network", "sign", authority, here / "node.csr", "--node", "d")[0] == 0
+    assert identity_of(load_node(here / "node.toml", environ={})).node == "d"
+
+
+@pytest.mark.parametrize(
+    ("change", "node", "sentence"),
+    [
+        ("nothing", "e", "network three has no node e: its nodes are a, b, c, d"),
+        ("nothing", "a", "a/node.toml exists already, and nothing was written"),
+        ("no edge", "d", "leave the network in 2 parts (a, b, c | d): add an edge between them"),
+        ("another network", "d", "is the authority of network three, and the file describes four"),
+        ("no authority", "d", "has no folder authority: name the folder that `desmr network init` wrote"),
+        ("half an authority", "d", "ca.key does not exist"),
+    ],
+)
+def test_one_more_member_refused(grown, desmr, tmp_path, edit, change, node, sentence):
+    path, folder = grown(), tmp_path / "n"
+    match change:
+        case "no edge":
+            edit(path, ', ["a", "d"], ["d", "c"]', "")
+        case "another network":
+            edit(path, '"three"', '"four"')
+        case "no authority":
+            (folder / "authority").rename(tmp_path / "safe")
+        case "half an authority":
+            (folder / "authority" / "ca.key").unlink()
+    before = _tree(folder)
+    code, out, err = desmr("network", "add", path, folder, node)
+    assert (code, out) == (1, "")
+    assert sentence in err
+    assert _tree(folder) == before
+
+
+def test_a_member_alone_has_nobody_to_add_it_to(desmr, tmp_path):
+    path = tmp_path / "one.toml"
+    path.write_text('network = "one"\n[data]\nresponse = "y"\n[[nodes]]\nid = "a"\ndata = "a.csv"\n')
+    assert desmr("network", "init", path, tmp_path / "n")[0] == 0
+    code, _, err = desmr("network", "add", path, tmp_path / "n", "a")
+    assert (code, "a has no neighbour: add an edge" in err) == (1, True)
+
+
+def test_half_a_member_is_not_left_behind(grown, desmr, tmp_path, monkeypatch):
+    path, folder = grown(), tmp_path / "n"
+    before = _tree(folder)
+
+    def refuse(*_, **__):
+        raise ConfigError("the socket's path is too long")
+
+    monkeypatch.setattr("desmr_node.runtime.setup.load_node", refuse)
+    assert desmr("network", "add", path, folder, "d")[0] == 1
+    assert _tree(folder) == before
