@@ -44,7 +44,7 @@ async def loop(config: NodeConfig, rounds: int, size: int) -> tuple[float, float
     server = grpc.aio.server()
     handlers = {METHOD: grpc.stream_stream_rpc_method_handler(accept)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    server.add_secure_port(config.listen, tls.server_credentials(identity))
+    server.add_secure_port(config.listen, tls.server_credentials(lambda: identity))
     await server.start()
     channels = []
     for neighbour in filter(config.dials, config.neighbours):

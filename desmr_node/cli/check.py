@@ -169,10 +169,12 @@ def _certificates(config: "NodeConfig", identity: "tls.Identity | None") -> Iter
         yield Finding("certificates", "warning", text)
         return
     now = datetime.now(UTC)
-    for who, certificate in (
-        (f"certificate of {config.node}", identity.certificate),
-        ("authority", identity.authorities[0]),
-    ):
+    count = len(identity.authorities)
+    named = (
+        ("authority" if count == 1 else f"authority {k} of the {count} in ca.pem", authority)
+        for k, authority in enumerate(identity.authorities, 1)
+    )
+    for who, certificate in ((f"certificate of {config.node}", identity.certificate), *named):
         end = certificate.not_valid_after_utc
         days = (end - now).days
         text = f"{who} valid until {tls.moment(end)} ({days} days)"

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
@@ -38,12 +39,15 @@ from desmr_node.runtime.signing import BareSigner, CertificateSigner
 from desmr_node.runtime.worker import Worker
 from desmr_node.transport import codec, tls
 from desmr_node.transport.probe import probe
+from desmr_node.transport.renewal import Reminder, Renewal
 from desmr_node.transport.streams import Streams
 
 log = logging.getLogger("desmr.node")
 
 #: Seconds a neighbour may be away before we look for the reason, and between two looks.
 _PROBE_AFTER, _PROBE_AGAIN = 3.0, 10.0
+#: Seconds between two looks at the files of the certificates.
+_LOOK_AGAIN = 60.0
 #: Seconds that a node which leaves after one fit waits for neighbours that still need it.
 _LINGER = 30.0
 
@@ -54,6 +58,24 @@ def identity_of(config: NodeConfig) -> tls.Identity | None:
         return None
     files = config.tls
     return tls.Identity.load(files.ca, files.certificate, files.key, config.node, config.network)
+
+
+def renewal_of(config: NodeConfig) -> Renewal | None:
+    """The same, as its files have it from time to time."""
+    if config.tls is None:
+        return None
+    first = identity_of(config)
+    assert first is not None  # there is a [tls] table
+    files = config.tls
+    return Renewal(lambda: identity_of(config) or first, (files.ca, files.certificate, files.key))
+
+
+def expired(identity: tls.Identity) -> str | None:
+    """Why the node declines to take part: no other member would believe what it signs."""
+    end = identity.valid_until
+    if datetime.now(UTC) <= end:
+        return None
+    return f"declines: its certificate expired on {tls.moment(end)}"
 
 
 def below_floor(config: NodeConfig, table: Table) -> str | None:
@@ -71,6 +93,7 @@ class Daemon:
 
     node: Node
     admin: Admin
+    identity: Renewal | None
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
@@ -81,12 +104,12 @@ class Daemon:
         self._stop_reason = ""
         self._metrics_server: tuple[Any, Thread] | None = None
         self._lock: int | None = None
-        self._prober: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Read the rows, open the ports, dial the neighbours."""
         config = self.config
-        identity = identity_of(config)
+        identity = self.identity = renewal_of(config)
         table = open_rows(config.data, node=config.node)
         holdout = open_rows(config.data, "holdout", node=config.node).rows if config.data.holdout else None
         self._prepare_state()
@@ -95,7 +118,6 @@ class Daemon:
         except DataError as error:
             log.warning(str(error))
         schema = Schema(table.response, table.features)
-        signer: Signer = BareSigner() if identity is None else CertificateSigner(identity)
         declined = below_floor(config, table)
         release = version("desmr-node")
 
@@ -103,7 +125,11 @@ class Daemon:
             self._sent_before = {
                 name: self.streams.traffic(name).bytes_sent for name in self.node.machine.peers
             }
-            return declined or Sealed(config.network, config.node, fit, MaskKey.generate(), signer)
+            # Key and certificate of a fit are those of its beginning, whatever is replaced while it runs.
+            own = None if identity is None else identity()
+            signer: Signer = BareSigner() if own is None else CertificateSigner(own)
+            refusal = declined or (own and expired(own))
+            return refusal or Sealed(config.network, config.node, fit, MaskKey.generate(), signer)
 
         def keep(number: int, fit: MemberFit, members: tuple[str, ...]) -> None:
             self._keep(number, fit, members, schema)
@@ -131,7 +157,7 @@ class Daemon:
             config.node,
             addresses,
             self.node,
-            identity=None if identity is None else lambda: identity_of(config) or identity,
+            identity=identity,
             message_bytes=limits.message_bytes,
         )
         self.admin = Admin(self.node, release, lambda: self.result, self.stop)
@@ -152,7 +178,11 @@ class Daemon:
         if config.autostart and self.result is None:
             self.node.tell(ev.Called())
         self.streams.dial()
-        self._prober = asyncio.create_task(self._probe(identity), name="probe")
+        self._tasks.append(asyncio.create_task(self._probe(), name="probe"))
+        if identity is not None:
+            reminder = Reminder(identity)
+            self._remind(reminder)
+            self._tasks.append(asyncio.create_task(self._look_at_files(reminder), name="certificates"))
 
     def _shown_admin(self) -> str:
         listen = self.config.admin.listen
@@ -231,12 +261,18 @@ class Daemon:
         received = {name: float(t.bytes_received) for name, t in traffic.items()}
         yield per_peer("desmr_sent_bytes", "Bytes of messages sent", sent, counter=True)
         yield per_peer("desmr_received_bytes", "Bytes of messages received", received, counter=True)
+        if self.identity is not None:
+            yield gauge(
+                "desmr_certificate_expires_seconds",
+                "When the node's certificate expires, seconds since 1970",
+                self.identity().valid_until.timestamp(),
+            )
         yield gauge("desmr_memory_bytes", "Resident memory", memory_bytes())
         yield CounterMetricFamily("desmr_cpu_seconds", "Processor time used", value=time.process_time())
 
     # -- neighbours that stay away ---------------------------------------------------------------------
 
-    async def _probe(self, identity: tls.Identity | None) -> None:
+    async def _probe(self) -> None:
         """Look for the reason where a neighbour does not come up: the end that listens sees nothing else."""
         addresses = {n.id: n.address for n in self.config.neighbours}
         dialled = {n.id: self.config.dials(n) for n in self.config.neighbours}
@@ -249,11 +285,24 @@ class Daemon:
             for name, peer in self.node.machine.peers.items():
                 address = addresses[name]
                 if peer.state == "away" and address is not None:
-                    found = await probe(address, name, identity)
+                    found = await probe(address, name, self.identity() if self.identity else None)
                     sentence = found.sentence
                     if found.ok:
                         sentence = "" if dialled[name] else waits.format(name, address)
                     self.node.diagnosed(name, sentence)
+
+    # -- certificates ----------------------------------------------------------------------------------
+
+    def _remind(self, reminder: Reminder) -> None:
+        sentence = reminder.due(datetime.now(UTC))
+        if sentence is not None:
+            log.warning(sentence)
+
+    async def _look_at_files(self, reminder: Reminder) -> None:
+        """Notice new certificates, and old ones, also while nobody connects and no fit begins."""
+        while True:
+            await asyncio.sleep(_LOOK_AGAIN)
+            self._remind(reminder)
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -295,9 +344,9 @@ class Daemon:
 
     async def close(self) -> None:
         """Close everything that `start` opened."""
-        if self._prober is not None:
-            self._prober.cancel()
-            await asyncio.gather(self._prober, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if hasattr(self, "streams"):
             await self.streams.close()
             await self.admin.close()

@@ -164,7 +164,7 @@ class Streams:
             if self._identity is None:
                 port = self._server.add_insecure_port(address)
             else:
-                port = self._server.add_secure_port(address, tls.server_credentials(self._identity()))
+                port = self._server.add_secure_port(address, tls.server_credentials(self._identity))
         except RuntimeError:
             raise ConfigError(
                 f"listen = {address!r}: the address is in use or not this machine's; choose another"

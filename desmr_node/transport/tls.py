@@ -6,7 +6,7 @@ common name and as its only DNS name, and the network id as organisation. One au
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -227,6 +227,12 @@ class Identity:
         """All authorities, one after the other."""
         return b"".join(certificate_pem(each) for each in self.authorities)
 
+    @property
+    def valid_until(self) -> datetime:
+        """When others stop believing it: at its own end, or at that of the authority that issued it."""
+        issuer = _issuer(self.certificate, self.authorities) or self.certificate
+        return min(self.certificate.not_valid_after_utc, issuer.not_valid_after_utc)
+
     def sign(self, data: bytes) -> bytes:
         """ECDSA over SHA-256. The same data gives the same bytes, so a restarted node repeats itself exactly.
 
@@ -332,10 +338,28 @@ def moment(when: datetime) -> str:
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def server_credentials(identity: Identity) -> grpc.ServerCredentials:
-    """For the listening end; who shows no certificate of this authority gets no connection."""
-    pair = (private_pem(identity.key), identity.certificate_pem)
-    return grpc.ssl_server_credentials([pair], root_certificates=identity.ca_pem, require_client_auth=True)
+def server_credentials(identity: Callable[[], Identity]) -> grpc.ServerCredentials:
+    """For the listening end; who shows no certificate of this authority gets no connection.
+
+    gRPC asks before every handshake, on a thread of its own, whether the identity is still the same.
+    """
+
+    def configuration(own: Identity) -> grpc.ServerCertificateConfiguration:
+        pair = (private_pem(own.key), own.certificate_pem)
+        return grpc.ssl_server_certificate_configuration([pair], root_certificates=own.ca_pem)
+
+    shown = identity()
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal shown
+        before, shown = shown, identity()
+        return None if shown is before else configuration(shown)
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(shown),
+        renewed,  # type: ignore[arg-type]  # the stubs do not know that None means no change
+        require_client_authentication=True,
+    )
 
 
 def channel_credentials(identity: Identity) -> grpc.ChannelCredentials:

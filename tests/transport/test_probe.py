@@ -25,7 +25,7 @@ async def node(identity):
     if identity is None:
         port = server.add_insecure_port("127.0.0.1:0")
     else:
-        port = server.add_secure_port("127.0.0.1:0", tls.server_credentials(identity))
+        port = server.add_secure_port("127.0.0.1:0", tls.server_credentials(lambda: identity))
     await server.start()
     try:
         yield f"127.0.0.1:{port}"

@@ -604,13 +604,13 @@ async def ask(address, credentials, node="pacific"):
 
 
 async def test_members_meet_and_know_each_other(identities):
-    async with serving(tls.server_credentials(identities["pacific"])) as address:
+    async with serving(tls.server_credentials(lambda: identities["pacific"])) as address:
         assert await ask(address, tls.channel_credentials(identities["mountain"])) == "mountain"
 
 
 async def test_files_serve_as_well(tmp_path, identities):
     identity = load(write(tmp_path, identities["pacific"]))
-    async with serving(tls.server_credentials(identity)) as address:
+    async with serving(tls.server_credentials(lambda: identity)) as address:
         assert await ask(address, tls.channel_credentials(identities["mountain"])) == "mountain"
 
 
@@ -644,14 +644,14 @@ def nameless(authority):
     ],
 )
 async def test_others_are_kept_out(authority, identities, credentials):
-    async with serving(tls.server_credentials(identities["pacific"])) as address:
+    async with serving(tls.server_credentials(lambda: identities["pacific"])) as address:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(address, credentials(authority))
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
 async def test_a_member_cannot_pose_as_another(authority, identities):
-    async with serving(tls.server_credentials(identities["pacific"])) as address:
+    async with serving(tls.server_credentials(lambda: identities["pacific"])) as address:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(address, tls.channel_credentials(identities["mountain"]), node="east-north-central")
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
