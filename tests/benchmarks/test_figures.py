@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as all_figures
-from benchmarks import consensus, crime, figures, heavy_tail, inner_loop, round_time, scale, wire_bytes
+from benchmarks import (
+    consensus,
+    crime,
+    figures,
+    heavy_tail,
+    inner_loop,
+    round_time,
+    scale,
+    sizing,
+    wire_bytes,
+)
 from desmr_node.core.subproblem import optimality_violation
 
 
@@ -212,3 +222,17 @@ def test_nine_daemons_and_the_bare_loop_are_timed_in_one_run(capsys):
     ours, peer = (next(line for line in printed if line.startswith(name)) for name in ("desmr-node", "bare"))
     assert 0.1 < float(peer.split()[-3]) < float(ours.split()[-3]) * 10 < 1e4
     assert ours.split()[-1] == peer.split()[-1]  # bytes a message
+
+
+# -- sizing ------------------------------------------------------------------------------------------------
+
+
+def test_sizing_in_small(capsys):
+    """Three daemons: a node needs more in a fit than before it, and the line has a figure for each column."""
+    assert sizing.main(["200,10,3,5"]) == 0
+    head, _, line = capsys.readouterr().out.splitlines()
+    columns, values = (text.strip("| ").split(" | ") for text in (head, line))
+    found = dict(zip(columns, map(float, values), strict=True))
+    assert found["peak MB"] > found["idle MB"] > 50
+    assert found["ADMM rounds"] >= 10
+    assert found["audit kB"] > 1

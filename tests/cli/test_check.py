@@ -4,6 +4,7 @@ import json
 import re
 import socket
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from desmr_node.core.method import METHOD
 from desmr_node.runtime import daemon as daemons
 from desmr_node.runtime.census import free_ports
 from desmr_node.runtime.setup import write_network
+from desmr_node.transport import tls
 
 
 @pytest.fixture
@@ -57,6 +59,20 @@ def test_findings_for_scripts(nodes, found):
         "ports",
     }
     assert {mark for _, mark, _ in findings} == {"ok"}
+
+
+def test_every_authority_is_looked_at(nodes, found):
+    """While the authority is replaced there are two: either may be about to expire."""
+    ca = nodes["b"].with_name("ca.pem")
+    soon = tls.Authority.create("three", years=1, now=datetime.now(UTC) - timedelta(days=355))
+    ca.write_bytes(ca.read_bytes() + tls.certificate_pem(soon.certificate))
+    code, findings = found(nodes["b"])
+    assert code == 0
+    assert any("authority 1 of the 2 in ca.pem" in text for _, _, text in findings)
+    ((check, text),) = _troubles(findings)
+    assert check == "certificates"
+    assert text.startswith("authority 2 of the 2 in ca.pem valid until")
+    assert "(10 days)" in text
 
 
 def test_mistakes_in_the_configuration(nodes, found, desmr, edit, tmp_path):

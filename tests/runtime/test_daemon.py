@@ -5,6 +5,7 @@ import csv
 import json
 import logging
 import os
+import re
 import signal
 import stat
 import sys
@@ -13,6 +14,7 @@ import urllib.request
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -538,6 +540,18 @@ async def test_metrics(network):
         assert 1_000 < before[peer].bytes_received <= received <= after.bytes_received
     assert page["desmr_refused_streams_total",] == 0.0
     assert page["desmr_memory_bytes",] > 1e6
+
+
+async def test_every_metric_is_on_the_operators_page(network):
+    net = network()
+    net.change("b", lambda document: document.update(metrics={"listen": "127.0.0.1:0"}))
+    await net.start()
+    await net.fit("b")
+    registry = net.daemons["b"].node.metrics.registry
+    served = {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = page.split("\n## Metrics\n", 1)[1].split("\n## ", 1)[0]
+    assert set(re.findall(r"`(desmr_\w+)", table)) == served
 
 
 # -- secrets ---------------------------------------------------------------------------------------------
