@@ -1,5 +1,6 @@
 # make test   everything CI checks, from a bare clone: virtual environment, dependencies, linters, types, tests
 # make demo   nine census divisions as nine local daemons fit one model; needs no more than a bare clone
+# make image  the container image, from a wheelhouse; BASE=... names its base (default: a slim official Python)
 # make proto, make docs   the generated code, and the reference of all settings
 # make pictures   docs/images, drawn from a demonstration
 # make figures   the long figures of benchmarks/, each printed beside its bound
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: test lint types figures pictures proto docs demo clean
+.PHONY: test lint types figures pictures proto docs demo image wheelhouse clean
 
 $(VENV)/.installed: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,7 +27,8 @@ demo: $(VENV)/.installed
 	$(BIN)/desmr demo
 
 test: $(VENV)/.ready lint types
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -rs tests/containers
+	$(BIN)/python -m pytest -n 2 --ignore tests/containers
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -36,6 +38,14 @@ lint: $(VENV)/.ready
 
 types: $(VENV)/.ready
 	$(BIN)/mypy
+	$(BIN)/mypy deploy/wheelhouse.py deploy/smoke.py
+	$(BIN)/mypy deploy/kubernetes/render.py
+
+wheelhouse:
+	$(PYTHON) deploy/wheelhouse.py
+
+image: wheelhouse
+	docker build -f deploy/Dockerfile -t desmr-node $(if $(BASE),--build-arg BASE=$(BASE)) .
 
 figures: $(VENV)/.ready
 	$(BIN)/python -m benchmarks
