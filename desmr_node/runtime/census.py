@@ -94,14 +94,14 @@ def set_up(
     found = folder / "network.toml"
     if found.exists():
         old = load_network(found, environ={})
-        asked = (f"{_PREFIX}{scenario}", seed, {admin})
-        same = (old.network, old.seed, {node.admin for node in old.nodes}) == asked
-        if same and all((folder / node / "node.toml").exists() for node in old.ids):
+        same = (old.network, old.seed) == (f"{_PREFIX}{scenario}", seed)
+        whole = all((folder / node / "node.toml").exists() for node in old.ids)
+        if same and whole and {node.admin for node in old.nodes} == {admin}:
             return False
         if not replace:
             raise ConfigError(
-                f"{folder} holds network {old.network} with seed {old.seed}: name another folder, or clear "
-                "it with --replace (keys, rows and results)"
+                f"{folder} holds {'' if whole else 'part of '}network {old.network} with seed {old.seed}: "
+                "name another folder, or clear it with --replace (keys, rows and results)"
             )
     if replace:
         running = [name for name in FOLDERS if _in_use(folder / name / "state" / "lock")]
