@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import (
     consensus,
+    containers,
     crime,
     heavy_tail,
     inner_loop,
@@ -34,6 +35,7 @@ FIGURES: dict[str, Figure] = {
     "scale": scale.main,
     "wire_bytes": wire_bytes.main,
     "round_time": round_time.main,
+    "containers": containers.main,
     "crime": crime.main,
     "heavy_tail": heavy_tail.main,
     "heavy_tail --mode paper": lambda argv: heavy_tail.main(["--mode", "paper", *argv]),

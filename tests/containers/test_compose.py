@@ -7,16 +7,16 @@ import time
 import pytest
 import yaml
 
+from benchmarks.engine import PROJECT, SLOW, Project, compose_commands, docker
 from desmr_node.datasets.crime import BORDERS, DIVISIONS
 from desmr_node.runtime.census import ATTACKER, PAPER, PORT, node_id
-from tests.containers.engine import PROJECT, ROOT, Project, compose_commands, docker
 
 NODES = [node_id(name) for name in DIVISIONS]
 EDGES = {frozenset((NODES[a], NODES[b])) for a, b in BORDERS}
 #: Seconds from `up` to the end of the report, the image being built.
 SLOWEST = 180.0
 #: What makes the fit of slow.yml slow.
-SLOW = yaml.safe_load((ROOT / "tests/containers/slow.yml").read_text())["x-slow"]["environment"]
+SLOWLY = yaml.safe_load(SLOW.read_text())["x-slow"]["environment"]
 
 
 def up(project):
@@ -27,15 +27,6 @@ def up(project):
     assert code == 0, said
     assert time.monotonic() - began < SLOWEST
     return said
-
-
-def require_same_bits(project, members, **variables):
-    """Every node's result is the simulation's, but for the number of the fit."""
-    simulated = project.simulated(**variables)
-    assert set(simulated) == set(members)
-    for node in members:
-        result = project.result(node)
-        assert result == simulated[node] | {"fit": result["fit"]}
 
 
 def require_report(said, scenario):
@@ -55,7 +46,7 @@ def test_every_scenario_prints_the_report_and_ends_like_its_simulation(project):
     """Original first, and a second `up` that finds everything done; then who reaches whom."""
     network = project()
     require_report(up(network), "original")
-    require_same_bits(network, NODES)
+    assert network.same_bits(NODES)
     again = up(network)
     require_report(again, "original")
     assert "there already" in docker("logs", network.container("prepare")).stdout
@@ -124,20 +115,20 @@ def require_refusal_to_replace(network):
 def test_the_balanced_scenario(project):
     network = project(SCENARIO="balanced")
     require_report(up(network), "balanced")
-    require_same_bits(network, NODES)
+    assert network.same_bits(NODES)
 
 
 def test_the_attacker_joins_all_nine(project):
     network = project(profile="attacker")
     require_report(up(network), "attacker")
-    require_same_bits(network, [*NODES, ATTACKER])
+    assert network.same_bits([*NODES, ATTACKER])
     assert len(network.status(ATTACKER)["peers"]) == len(NODES)
 
 
 @pytest.mark.parametrize("victim", ["pacific", "east-north-central"])
 def test_a_division_killed_in_mid_fit_and_started_again(project, victim):
     """The fit fails with a reason, another is begun, and ends with the undisturbed bits."""
-    network = project(overlay=ROOT / "tests/containers/slow.yml")
+    network = project(overlay=SLOW)
     network.compose("up", "-d", "--no-build")
     network.until("mountain", lambda s: s["phase"] == "exchanging")
     docker("kill", network.container(victim))
@@ -147,7 +138,7 @@ def test_a_division_killed_in_mid_fit_and_started_again(project, victim):
     assert f"{victim} was restarted in the middle of the fit" in said
     assert "every division is there: beginning another" in said
     require_report(said, "original")
-    require_same_bits(network, NODES, **SLOW)
+    assert network.same_bits(NODES, **SLOWLY)
 
 
 def test_every_compose_understands_the_file(image):

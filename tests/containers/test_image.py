@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from benchmarks.engine import docker
 from desmr_node.cli.client import AdminClient, NodeUnreachable
 from desmr_node.config import dump_toml
-from tests.containers.engine import docker
 
 #: Bytes, and seconds from `docker start` until the node answers.
 LARGEST, SLOWEST = 350e6, 3.0
