@@ -3,8 +3,8 @@
 `python -m benchmarks.containers [--tiny]`
 
 Needs a Docker engine with Compose. "Same bits" compares every node's result with `desmr simulate` on the same
-files, in one process of the same image. A division is killed while the fit exchanges vectors, and started again
-at once.
+files, in one process of the same image. A division is killed while the fit exchanges vectors, and then
+started again.
 """
 
 from __future__ import annotations
