@@ -44,7 +44,8 @@ types: $(VENV)/.ready
 wheelhouse:
 	$(PYTHON) deploy/wheelhouse.py
 
-image: wheelhouse
+# A wheelhouse that is there is used as it is: it may have been carried in.
+image: $(if $(wildcard deploy/wheelhouse/*.whl),,wheelhouse)
 	docker build -f deploy/Dockerfile -t desmr-node $(if $(BASE),--build-arg BASE=$(BASE)) .
 
 figures: $(VENV)/.ready

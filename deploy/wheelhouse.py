@@ -9,6 +9,7 @@ import argparse
 import platform
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -44,20 +45,27 @@ def main() -> int:
         help="the machine the image will run on, such as x86_64 or aarch64 (default: %(default)s)",
     )
     arguments = parser.parse_args()
-    for old in FOLDER.glob("*.whl"):
-        old.unlink()
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-    command += ["--dest", str(FOLDER), "--only-binary", ":all:", "--python-version", arguments.python]
-    for name in platforms(arguments.machine):
-        command += ["--platform", name]
-    done = subprocess.run([*command, *requirements()])
-    if done.returncode != 0:
-        print("wheelhouse: pip could not fetch everything: its last lines say what", file=sys.stderr)
-        return 1
+    with tempfile.TemporaryDirectory(dir=FOLDER) as fresh:
+        if not download(Path(fresh), arguments.python, arguments.machine):
+            print(f"wheelhouse: pip could not fetch everything; {FOLDER} is as it was", file=sys.stderr)
+            return 1
+        for old in FOLDER.glob("*.whl"):
+            old.unlink()
+        for wheel in Path(fresh).iterdir():
+            wheel.replace(FOLDER / wheel.name)
     wheels = list(FOLDER.glob("*.whl"))
     size = sum(wheel.stat().st_size for wheel in wheels) / 1e6
     print(f"{FOLDER}: {len(wheels)} wheels, {size:.0f} MB")
     return 0
+
+
+def download(folder: Path, python: str, machine: str) -> bool:
+    """Whether pip could fetch everything into the folder."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    command += ["--dest", str(folder), "--only-binary", ":all:", "--python-version", python]
+    for name in platforms(machine):
+        command += ["--platform", name]
+    return subprocess.run([*command, *requirements()]).returncode == 0
 
 
 if __name__ == "__main__":

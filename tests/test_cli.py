@@ -1,5 +1,6 @@
 """The two programs as a whole; each command of `desmr` has its own tests in tests/cli."""
 
+import os
 import subprocess
 import sys
 
@@ -141,3 +142,30 @@ def test_a_daemons_crash_is_not_a_users_mistake(tmp_path, monkeypatch, capsys):
     monkeypatch.undo()
     assert cli.desmr_node(["--config", str(tmp_path / "nowhere.toml")]) == 1
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_node_that_still_reads_its_rows_can_be_stopped(tmp_path):
+    """Without a handler the first process of a container would ignore the signal, and fit, and be killed."""
+    config = _node_file(tmp_path)
+    (tmp_path / "rows.csv").unlink()
+    os.mkfifo(tmp_path / "rows.csv")
+    program = "import sys; from desmr_node.cli import desmr_node; sys.exit(desmr_node())"
+    node = subprocess.Popen([sys.executable, "-c", program, "--config", str(config)], stderr=subprocess.PIPE)
+    with open(tmp_path / "rows.csv", "w"):  # waits until the node opens it; there is nothing to read in it
+        node.terminate()
+        _, said = node.communicate(timeout=20)
+    assert (node.returncode, said) == (0, b"")
+
+
+def test_a_crash_does_not_wait_for_a_long_computation():
+    program = (
+        "import sys, time; from concurrent.futures import ThreadPoolExecutor\n"
+        "from desmr_node import cli; from desmr_node.runtime.node import WORKER_THREAD\n"
+        "def serve(path, once):\n"
+        "    ThreadPoolExecutor(1, thread_name_prefix=WORKER_THREAD).submit(time.sleep, 60)\n"
+        "    raise ArithmeticError('broken')\n"
+        "cli._serve = serve; sys.exit(cli.desmr_node(['--config', 'x']))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 70
+    assert "ArithmeticError: broken" in ended.stderr

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import desmr_node.data
 from desmr_node import data as data_module
 from desmr_node.config import DataConfig
 from desmr_node.core.rows import BLOCK_ROWS, ArrayRows
@@ -442,6 +443,10 @@ def test_twin_columns_of_a_parquet_file_are_refused(tmp_path):
         ("import os; os.abort()", r"rows\.parquet is not Parquet \(damaged\): write the file anew"),
         ("import os, sys; print('[', flush=True); os.abort()", r"is not Parquet \(damaged\)"),
         ("import sys; sys.stderr.write('oh'); sys.exit(1)", r"is not Parquet \(oh\)"),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "could not be read: SIGKILL ended the process that decodes it",
+        ),
     ],
 )
 def test_a_decoder_that_dies_is_an_error_of_the_data(tmp_path, monkeypatch, child, complaint):
@@ -564,3 +569,18 @@ def test_an_unknown_ending_is_refused(tmp_path):
     (tmp_path / "rows.xlsx").write_text("a")
     with pytest.raises(DataError, match=r"unknown kind: give a file ending in \.csv"):
         open_rows(DataConfig(file=tmp_path / "rows.xlsx", response="y"))
+
+
+def test_a_file_that_is_replaced_between_its_header_and_its_rows_is_refused(tmp_path, monkeypatch):
+    """Columns that changed places would be read under each other's names."""
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b,y\n1,2,3\n")
+    look = desmr_node.data._features
+
+    def replaced(source, data):
+        path.write_text("b,a,y\n10,20,30\n")
+        return look(source, data)
+
+    monkeypatch.setattr(desmr_node.data, "_features", replaced)
+    with pytest.raises(DataError, match="has changed since it was opened"):
+        open_rows(DataConfig(file=path, response="y"))

@@ -67,34 +67,43 @@ def desmr_node(argv: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     try:
-        return run(lambda: _serve(arguments.config, arguments.once), "desmr-node")
+        return _leave(run(lambda: _serve(arguments.config, arguments.once), "desmr-node"))
     except Exception:
         import traceback
 
         traceback.print_exc()
-        return CRASHED
+        return _leave(CRASHED)
 
 
 def _serve(path: str, once: bool) -> int:
     # gRPC's older poller reads a socket in the thread that waits for it, without handing it to another: a
     # seventh of a round's processor time (docs/decisions/0007-streams.md). Set before grpc is imported.
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
-    import logging
-    import threading
+    import signal
 
     import uvloop
 
     from desmr_node.config import load_node
     from desmr_node.runtime import logs
     from desmr_node.runtime.daemon import serve
-    from desmr_node.runtime.node import WORKER_THREAD
 
     config = load_node(path)
     logs.configure(config.node, config.log.level, config.log.format)
-    code = uvloop.run(serve(config, once=once))
+    # The first process of a container ignores what it has no handler for, and reading rows may take a while.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    return uvloop.run(serve(config, once=once))
+
+
+def _leave(code: int) -> int:
+    """End the process now, if a long computation that nobody waits for any more would keep it."""
+    import logging
+    import threading
+
+    from desmr_node.runtime.node import WORKER_THREAD
+
     if any(thread.name.startswith(WORKER_THREAD) for thread in threading.enumerate()):
-        # A long computation that nobody waits for any more: Python would wait for it before it exits.
         logging.shutdown()
+        sys.stderr.flush()
         os._exit(code)
     return code
 

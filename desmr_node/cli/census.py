@@ -165,6 +165,10 @@ def _report(arguments: argparse.Namespace) -> int:
         }
         with Progress(list(network.ids)) as progress:
             statuses = _wait(clients, progress, arguments.timeout, arguments.grace)
+        away = [node for node in clients if node not in statuses]
+        if away and not any(status.phase == "failed" for status in statuses.values()):
+            _say(f"{', '.join(away)} stays away: start it again")
+            return FAILED
         found = outcome(statuses, clients)
     found |= {"scenario": scenario}
     if found["failed"]:
@@ -195,10 +199,11 @@ def _wait(
         if complete and _all_finished(statuses):
             return statuses
         failed = [s for s in statuses.values() if s.phase == "failed"]
-        if not failed:
+        if not failed and (complete or not _all_finished(statuses)):
             over = float("inf")
         else:
             over = min(over, now + grace)
+        if failed:
             last = max(failed, key=lambda status: status.fit)
             if last.fit > told:
                 told = last.fit
@@ -235,7 +240,9 @@ def _statuses(clients: "dict[str, AdminClient]") -> "dict[str, pb.Status]":
 
 def _all_finished(statuses: "dict[str, pb.Status]") -> bool:
     """Done with the same fit, or started again after it was done."""
-    done = all(s.phase == "done" or (s.phase == "idle" and s.fit > 0) for s in statuses.values())
+    done = bool(statuses) and all(
+        s.phase == "done" or (s.phase == "idle" and s.fit > 0) for s in statuses.values()
+    )
     return done and len({s.fit for s in statuses.values()}) == 1
 
 

@@ -88,6 +88,8 @@ def outcome(statuses: "Mapping[str, pb.Status]", clients: "Mapping[str, AdminCli
     return {
         "failed": failed,
         "results": {} if failed else {node: client.result() for node, client in clients.items()},
+        # Started again since: what they hold is of another process, and so are its time and traffic.
+        "earlier": any(s.phase == "idle" for s in statuses.values()),
         "fit_seconds": max(s.elapsed_seconds for s in statuses.values()),
         "memory_megabytes": max(s.memory_bytes for s in statuses.values()) / 1e6,
         "bytes_per_edge": {
@@ -125,6 +127,15 @@ def show_outcome(outcome: Mapping[str, Any], kept: Path | None = None) -> None:
     alike = len({(r["lambda"], tuple(r["support"])) for r in results.values()}) == 1
     traffic = outcome["bytes_per_edge"].values()
     total = f", all {outcome['seconds']:.1f} s" if "seconds" in outcome else ""
+    cost = (
+        f"Fit {outcome['fit_seconds']:.1f} s{total}; {first['rounds']} message rounds, "
+        f"{render.size(sum(traffic) / len(traffic))} per edge and direction; "
+        f"at most {outcome['memory_megabytes']:.0f} MB of memory a node."
+    )
+    if outcome["earlier"]:
+        cost = (
+            "Divisions were started again after this fit: it is what they kept. `desmr start` begins another."
+        )
     render.show(
         render.coefficients(first, ranges=ranges),
         "",
@@ -134,8 +145,6 @@ def show_outcome(outcome: Mapping[str, Any], kept: Path | None = None) -> None:
         "random 80/20 split; the paper's are means over its splits.",
         f"{len(results)} divisions {'agree' if alike else 'DO NOT AGREE'} on lambda and variables; "
         f"{first['message']}.",
-        f"Fit {outcome['fit_seconds']:.1f} s{total}; {first['rounds']} message rounds, "
-        f"{render.size(sum(traffic) / len(traffic))} per edge and direction; "
-        f"at most {outcome['memory_megabytes']:.0f} MB of memory a node.",
+        cost,
         *([f"Files: {kept}"] if kept else []),
     )

@@ -15,7 +15,7 @@ from desmr_node.core.rows import RowSource
 from desmr_node.data.csv_source import CsvSource
 from desmr_node.data.npz_source import NpzSource
 from desmr_node.data.parquet_source import ParquetSource
-from desmr_node.data.rows import FileRows, KeptRows, read_once
+from desmr_node.data.rows import FileRows, KeptRows, read_once, stamp_of
 from desmr_node.data.sources import Source
 from desmr_node.errors import DataError
 
@@ -42,11 +42,13 @@ def open_rows(data: DataConfig, which: Literal["file", "holdout"] = "file", *, n
     The holdout has the features of the file, whatever other columns it has.
     """
     where = f"{node}: " if node else ""
+    stamp = stamp_of(data.file)
     source = _open(data.file, data.response, where)
     features = _features(source, data)
     if which == "holdout":
         if data.holdout is None:
             raise DataError(f"{where}there is no holdout: set data.holdout to a file of rows")
+        stamp = stamp_of(data.holdout)
         source = _open(data.holdout, data.response, where)
         for name in (data.response, *features):
             if name not in source.names:
@@ -54,7 +56,7 @@ def open_rows(data: DataConfig, which: Literal["file", "holdout"] = "file", *, n
                     f"{source.title} lacks the column {name!r} of {data.file.name}: "
                     f"{_nearest(name, source.names)}"
                 )
-    return Table(features, data.response, read_once(source, features, data.response, KEPT_BYTES))
+    return Table(features, data.response, read_once(source, stamp, features, data.response, KEPT_BYTES))
 
 
 def _open(path: Path, response: str, where: str) -> Source:

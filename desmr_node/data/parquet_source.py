@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -70,7 +71,12 @@ class ParquetSource:
                         pass
                     if child.wait() == 0:
                         raise
-                if child.wait() != 0:
+                if child.wait() < 0 and -child.returncode != signal.SIGABRT:
+                    raise DataError(
+                        f"{self.title} could not be read: {signal.Signals(-child.returncode).name} ended the "
+                        "process that decodes it, perhaps for want of memory: give the node more"
+                    )
+                if child.returncode != 0:
                     reason = _reason(child.stderr.read().decode(errors="replace"))
                     raise DataError(f"{self.title} is not Parquet ({reason}): write the file anew")
 

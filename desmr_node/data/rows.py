@@ -15,6 +15,7 @@ from desmr_node.errors import DataError
 #: Larger numbers cannot be squared and summed.
 _LARGEST = 1e100
 Block = tuple[Matrix, Vector]
+Stamp = tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class FileRows:
     features: tuple[str, ...]
     response: str
     count: int
-    stamp: tuple[int, int]
+    stamp: Stamp
 
     @property
     def columns(self) -> int:
@@ -61,19 +62,28 @@ class FileRows:
 
     def _require_unchanged(self) -> None:
         with trouble_told(self.source):
-            stamp = _stamp(self.source.path)
-        if stamp != self.stamp:
+            os.stat(self.source.path)
+        if stamp_of(self.source.path) != self.stamp:
             raise DataError(f"{self.source.title} has changed since it was opened: restart the node")
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    status = os.stat(path)
+def stamp_of(path: Path) -> Stamp:
+    """What changes when a file does; None if it is not there, which its source will tell."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
     return status.st_size, status.st_mtime_ns
 
 
-def read_once(source: Source, features: tuple[str, ...], response: str, most_kept: int) -> RowSource:
-    """Check and count every row; keep them if they take at most `most_kept` bytes."""
-    stamp, count = _stamp(source.path), 0
+def read_once(
+    source: Source, stamp: Stamp, features: tuple[str, ...], response: str, most_kept: int
+) -> RowSource:
+    """Check and count every row; keep them if they take at most `most_kept` bytes.
+
+    ``stamp`` is the file's before anything of it was read, its header included.
+    """
+    count = 0
     for X, y in _blocks(source.chunks((*features, response)), len(features)):
         _require_sane(X, y, source, (*features, response), count)
         count += len(y)

@@ -15,6 +15,7 @@ from desmr_node.core.arrays import Matrix, Vector
 from desmr_node.datasets.crime import DIVISIONS, Scenario, crime_network, load_crime
 from desmr_node.errors import ConfigError
 from desmr_node.runtime.setup import AUTHORITY, write_network
+from desmr_node.transport import tls
 
 RESPONSE = "violentPerPop"
 ATTACKER = "attacker"
@@ -43,7 +44,9 @@ def scenario_of(network: str) -> str:
     """The scenario of a network that `write_census` named."""
     scenario = network.removeprefix(_PREFIX)
     if network == scenario or scenario not in PAPER["deSMR"]:
-        raise ConfigError(f"network {network!r} is not one that `desmr census init` made: name such a one")
+        raise ConfigError(
+            f"network {network!r} is none that `desmr census init` made: name the folder of such a one"
+        )
     return scenario
 
 
@@ -79,8 +82,9 @@ def write_census(
         "nodes": nodes,
     }
     path = folder / "network.toml"
-    path.write_text(dump_toml(document), encoding="utf-8")
-    return path
+    draft = path.with_suffix(".new")
+    draft.write_text(dump_toml(document), encoding="utf-8")
+    return draft.replace(path)  # whole, or not there
 
 
 def set_up(
@@ -92,6 +96,7 @@ def set_up(
     network, whose results would pass for this one's.
     """
     found = folder / "network.toml"
+    _require_ours(folder)
     if found.exists():
         old = load_network(found, environ={})
         same = (old.network, old.seed) == (f"{_PREFIX}{scenario}", seed)
@@ -117,6 +122,17 @@ def set_up(
         load_network(write_census(folder, scenario, seed, hosts=True, admin=admin), environ={}), folder
     )
     return True
+
+
+def _require_ours(folder: Path) -> None:
+    """Refuse a folder with another network than the census divisions': nothing of it may be cleared away."""
+    networks = set()
+    if (folder / "network.toml").exists():
+        networks.add(load_network(folder / "network.toml", environ={}).network)
+    if (folder / AUTHORITY / "ca.pem").exists():
+        networks.add(tls.Authority.load(folder / AUTHORITY).network)
+    for network in networks:
+        scenario_of(network)
 
 
 def _in_use(lock: Path) -> bool:

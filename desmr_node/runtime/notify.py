@@ -128,4 +128,4 @@ def _watchdog_period(environ: Mapping[str, str]) -> float | None:
         process = int(environ.get("WATCHDOG_PID", "") or os.getpid())
     except ValueError:
         return None
-    return allowed / 2e6 if allowed > 0 and process == os.getpid() else None
+    return allowed / 2e6 if 0 < allowed < 2**63 and process == os.getpid() else None

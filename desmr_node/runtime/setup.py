@@ -42,9 +42,9 @@ def write_network(
             _make_folder(path.parent, undo)
         authority = None if insecure else tls.Authority.create(network.network)
         if authority is not None:
+            authority.save(folder / AUTHORITY)
             for name in ("ca.key", "ca.pem"):
                 undo.callback((folder / AUTHORITY / name).unlink, missing_ok=True)
-            authority.save(folder / AUTHORITY)
         written = {
             node: _write_member(folder / node, document, authority, None if node in requests else days, undo)
             for node, document in documents.items()

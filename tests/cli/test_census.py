@@ -84,6 +84,21 @@ def test_a_network_that_runs_is_not_replaced(init, tmp_path):
     assert init("--seed", "1", "--replace")[0] == 0
 
 
+def test_no_other_network_is_ever_cleared_away(init, tmp_path, capsys):
+    """Neither one with its network file in the folder nor one of which only the authority is there."""
+    rows = '[[nodes]]\nid = "pacific"\naddress = "p:1"\ndata = "rows.csv"\n'
+    (tmp_path / "network.toml").write_text(f'network = "clinics"\n[data]\nresponse = "y"\n{rows}')
+    assert desmr(["network", "init", str(tmp_path / "network.toml"), str(tmp_path)]) == 0
+    capsys.readouterr()
+    key = (tmp_path / "authority" / "ca.key").read_bytes()
+    code, _, err = init("--replace")
+    assert (code, "network 'clinics' is none that" in err) == (1, True)
+    (tmp_path / "network.toml").unlink()
+    code, _, err = init("--replace")
+    assert (code, "network 'clinics' is none that" in err) == (1, True)
+    assert (tmp_path / "authority" / "ca.key").read_bytes() == key
+
+
 def test_what_was_interrupted_is_made_whole(init, tmp_path):
     init()
     (tmp_path / "pacific" / "node.toml").unlink()

@@ -30,15 +30,24 @@ def report(folder, *options):
 
 def test_the_report_waits_for_the_fit_and_prints_it_as_often_as_asked(folder):
     network = load_network(write_census(folder, "original", seed=0), environ={})
-    with LocalNetwork(write_network(network, folder)):
+    configs = write_network(network, folder)
+    with LocalNetwork(configs) as nodes:
         done = report(folder)
         assert done.returncode == 0, done.stderr
         assert "9 divisions agree on lambda and variables" in done.stdout
         assert "paper, deSMR                 0.639  0.392" in done.stdout
         assert "outer round 1:" in done.stderr
+        nodes.client("pacific").stop(shutdown=True)
+        nodes.processes["pacific"].wait(20)
+        away = report(folder, "--grace", "1")
+        assert away.returncode == 3
+        assert "pacific stays away" in away.stderr
+    with LocalNetwork(configs):
         again = json.loads(report(folder, "--json").stdout)
-    assert again["scenario"] == "original"
-    assert again["results"].keys() == set(network.ids)
+        assert again["scenario"] == "original"
+        assert again["results"].keys() == set(network.ids)
+        assert again["earlier"]
+        assert "Divisions were started again after this fit" in report(folder).stdout
 
 
 def test_a_division_that_stays_away_is_named(folder, monkeypatch):
