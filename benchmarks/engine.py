@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGE, _STAND_IN = "desmr-node:test", "desmr-base:bookworm"
 #: Laid over docker-compose.yml: a fit that takes a while, so that something can happen in the middle of it.
 SLOW = ROOT / "benchmarks" / "slow.yml"
-#: What `DESMR_SUBNET` is here, so that a network brought up by hand is not in the way.
+#: What `CENSUS_SUBNET` is here, so that a network brought up by hand is not in the way.
 _SUBNET = "10.219.72"
 
 
@@ -58,7 +58,7 @@ def compose_commands() -> list[list[str]]:
 def build_image() -> str:
     """The image of these sources, from a fresh wheelhouse if that can be had, without any network; its name.
 
-    `DESMR_TEST_BASE` names a base image; unless it does, the stand-in of `deploy/stand-in-base` is used, or
+    `CENSUS_BASE` names a base image; unless it does, the stand-in of `deploy/stand-in-base` is used, or
     the Dockerfile's default where the stand-in cannot be made.
     """
     carried_in = any((ROOT / "deploy" / "wheelhouse").glob("*.whl"))
@@ -71,7 +71,7 @@ def build_image() -> str:
 
 
 def _base() -> str | None:
-    chosen = os.environ.get("DESMR_TEST_BASE")
+    chosen = os.environ.get("CENSUS_BASE")
     if chosen:
         return chosen
     if docker("image", "inspect", _STAND_IN, check=False).returncode == 0:
@@ -98,8 +98,8 @@ class Project:
         self._command += ["-f", str(ROOT / "docker-compose.yml")]
         self._command += ["-f", str(overlay)] if overlay else []
         self._command += ["--profile", profile] if profile else []
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DESMR_", "COMPOSE_"))}
-        self.environ = kept | {"DESMR_IMAGE": image, "DESMR_SUBNET": _SUBNET, **variables}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("DESMR_", "CENSUS_", "COMPOSE_"))}
+        self.environ = kept | {"CENSUS_IMAGE": image, "CENSUS_SUBNET": _SUBNET, **variables}
 
     def __enter__(self) -> Project:
         self.down()

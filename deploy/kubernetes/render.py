@@ -18,7 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+try:
+    import yaml
+except ImportError:
+    sys.exit("render.py: PyYAML is missing: pip install pyyaml")
 
 from desmr_node.config import NetworkConfig, dump_toml, is_loopback, load_network, split_address
 from desmr_node.errors import ConfigError, DesmrError

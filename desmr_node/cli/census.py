@@ -33,6 +33,8 @@ when a division is restarted in the middle of it, another is begun once all are 
 if a division stays away."""
 #: Seconds between two looks at the nodes, and for which an announced attacker is waited for.
 _PAUSE, _ANNOUNCEMENT = 0.5, 3.0
+#: Seconds without a fit after which we say whom everybody waits for.
+_SILENCE = 5.0
 #: Times that a fit which failed is begun again.
 _ATTEMPTS = 3
 _RESTING = frozenset({"idle", "done", "failed"})
@@ -153,6 +155,8 @@ def _report(arguments: argparse.Namespace) -> int:
     from desmr_node.runtime.census import ATTACKER, scenario_of
 
     folder = Path(arguments.folder)
+    if not (folder / "network.toml").exists():
+        raise ConfigError(f"{folder} has no network.toml: `desmr census init {folder}` writes one")
     network = load_network(folder / "network.toml", environ={})
     scenario = scenario_of(network.network)
     if arguments.announced and ATTACKER not in network.ids and _shows_up(arguments.announced, 0.0):
@@ -192,6 +196,7 @@ def _wait(
 
     deadline, over = time.monotonic() + timeout, float("inf")
     told, attempts = 0, _ATTEMPTS
+    news, patient = "", time.monotonic() + _SILENCE
     while True:
         statuses, now = _statuses(clients), time.monotonic()
         progress.show(statuses)
@@ -216,6 +221,10 @@ def _wait(
                 continue
         if now > over:
             return statuses
+        if now > patient and (waiting := _waiting_for(clients, statuses)) != news:
+            news = waiting
+            if news:
+                _say(news)
         if now > deadline:
             raise DesmrError(f"the fit was not over within {timeout:.0f} s: {_standing(clients, statuses)}")
         time.sleep(_PAUSE)
@@ -244,6 +253,12 @@ def _all_finished(statuses: "dict[str, pb.Status]") -> bool:
         s.phase == "done" or (s.phase == "idle" and s.fit > 0) for s in statuses.values()
     )
     return done and len({s.fit for s in statuses.values()}) == 1
+
+
+def _waiting_for(clients: "dict[str, AdminClient]", statuses: "dict[str, pb.Status]") -> str:
+    """Nodes that do not answer us, if the others wait for them."""
+    away = [node for node in clients if node not in statuses]
+    return f"waiting for {', '.join(away)}: it does not run, or not yet" if away else ""
 
 
 def _standing(clients: "dict[str, AdminClient]", statuses: "dict[str, pb.Status]") -> str:

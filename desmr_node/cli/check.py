@@ -115,7 +115,7 @@ def examine(path: str | Path, *, connect: bool = False) -> Iterator[Finding]:
     yield Finding(
         "configuration",
         "ok",
-        f"node {config.node} of network {config.network}, {len(config.neighbours)} neighbours",
+        f"node {config.node} of network {config.network}, {_counted(len(config.neighbours), 'neighbour')}",
     )
     running = _running(config)
     identity: tls.Identity | None = None

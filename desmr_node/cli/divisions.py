@@ -138,6 +138,7 @@ def show_outcome(outcome: Mapping[str, Any], kept: Path | None = None) -> None:
         )
     render.show(
         render.coefficients(first, ranges=ranges),
+        *render.selected_zeros(first),
         "",
         render.table(columns, rows),
         "",

@@ -142,6 +142,14 @@ def coefficients(
     return table(columns, rows)
 
 
+def selected_zeros(result: Mapping[str, Any]) -> list[str]:
+    """A line about coefficients of zero among the selected, if there are any."""
+    zeros = [name for name in result["support"] if result["coefficients"][name] == 0]
+    if not zeros:
+        return []
+    return [plain(f"{', '.join(zeros)}: selected by the votes of all nodes, and zero at {result['node']}")]
+
+
 def show_result(
     result: Mapping[str, Any], *, everything: bool = False, ranges: Mapping[str, float] | None = None
 ) -> None:
@@ -153,6 +161,7 @@ def show_result(
         "",
         coefficients(result, everything=everything, ranges=ranges),
         f"{kept} of {total} features selected{hidden}",
+        *selected_zeros(result),
         "",
         *ending_lines(result),
     )

@@ -10,6 +10,7 @@ from desmr_node.core.agreement import Ground, Plan, Result, Verdict
 from desmr_node.core.arrays import Mask, Matrix, Vector
 from desmr_node.core.contributions import Evaluation
 from desmr_node.core.spec import FitSpec
+from desmr_node.errors import DataError
 
 
 def _loss_unit(ground: Ground, spec: FitSpec) -> float:
@@ -188,7 +189,12 @@ class NetworkFit:
 
     def predict(self, X: Matrix, node: int = 0) -> Vector:
         """Fitted values for new rows by one node's model."""
-        fitted: Vector = np.asarray(X, dtype=np.float64) @ self.coef[node] + self.intercept[node]
+        rows = np.asarray(X, dtype=np.float64)
+        if rows.ndim not in (1, 2) or rows.shape[-1] != self.coef.shape[1]:
+            raise DataError(
+                f"X has shape {rows.shape} and the model {self.coef.shape[1]} features: give as many columns"
+            )
+        fitted: Vector = rows @ self.coef[node] + self.intercept[node]
         return fitted
 
 

@@ -158,9 +158,10 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell the operator: the phase, or a peer's state, has changed."""
+    """Tell the operator: the phase, or a peer's state, has changed. ``grave``: somebody should look."""
 
     text: str
+    grave: bool = False
 
 
 Effect = Send | Drop | Enrol | Compute | Keep | Report

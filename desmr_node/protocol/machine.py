@@ -441,7 +441,7 @@ class Machine:
         self.phase, self.ended = Phase.FAILED, self._now
         self.reason = reason if origin == self.setup.node else f"{origin}: {reason}"
         self._enrolling = 0
-        self._report(f"fit failed: {self.reason}")
+        self._effects.append(ev.Report(f"fit failed: {self.reason}", grave=True))
         if off:
             self.fit, self._aborted = off, Abort(off, origin, reason)
             for name in self.peers:

@@ -113,7 +113,7 @@ def set_up(
         if running:
             raise ConfigError(
                 f"another network than this one is running in {folder} ({', '.join(running)}): stop it "
-                "first (docker compose down)"
+                "first (docker compose --profile attacker down)"
             )
         found.unlink(missing_ok=True)
         for name in FOLDERS:

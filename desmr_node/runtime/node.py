@@ -172,8 +172,9 @@ class Node:
             match effect:
                 case ev.Compute():
                     self._compute(effect)
-                case ev.Report(text):
-                    log.info(text, extra={"fit": self.machine.fit, "phase": self.machine.phase.value})
+                case ev.Report(text, grave):
+                    extra = {"fit": self.machine.fit, "phase": self.machine.phase.value}
+                    log.log(logging.WARNING if grave else logging.INFO, text, extra=extra)
                 case ev.Drop():
                     self._drop(effect)
                 case ev.Enrol(fit):

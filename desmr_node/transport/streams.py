@@ -398,6 +398,8 @@ def _explain(peer: str, error: BaseException) -> str:
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         if "Connection refused" in details:
             return f"{peer} refuses connections: it may not be running"
+        if "handshake" in details.lower() and "shutdown" in details.lower():
+            return f"{peer} did not finish the TLS handshake in time: it may be starting"
         if "handshake" in details.lower() or "certificate" in details.lower() or "SSL" in details:
             return f"no trust between us and {peer}: the TLS handshake failed ({details[:200]})"
         return f"{peer} cannot be reached ({details[:200]})"

@@ -477,3 +477,13 @@ def test_no_data_breaks_it(
         outer=6,
     )
     sound(simulate(data, [(j, j + 1) for j in range(m - 1)], spec))
+
+
+def test_rows_of_another_width_cannot_be_predicted():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 3))
+    fit = simulate([(X, X[:, 0])], [])
+    assert fit.predict(X).shape == (30,)
+    for rows in (X[:, :2], X[None], np.float64(1.0)):
+        with pytest.raises(DataError, match="and the model 3 features: give as many columns"):
+            fit.predict(rows)
