@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha import reflection
 
 from desmr_node.errors import ConfigError
 from desmr_node.protocol import events as ev
-from desmr_node.protocol.machine import RESTING, Phase
+from desmr_node.protocol.machine import RESTING, Machine, Phase
 from desmr_node.runtime.metrics import memory_bytes
 from desmr_node.runtime.node import Node
 from desmr_node.transport.wire import admin_pb2 as pb
@@ -82,6 +82,10 @@ def status(node: Node, version: str) -> pb.Status:
     )
 
 
+def _which(machine: Machine) -> str:
+    return "a fit" if machine.phase is Phase.MEETING else f"fit {machine.fit}"  # no number before all met
+
+
 class Admin:
     """The service's five calls."""
 
@@ -149,7 +153,7 @@ class Admin:
         if machine.phase not in RESTING:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f"fit {machine.fit} is under way ({machine.phase.value}): wait for it, or stop it",
+                f"{_which(machine)} is under way ({machine.phase.value}): wait for it, or stop it",
             )
         self._node.tell(ev.Called())
         return pb.StartResponse(status=self._now())

@@ -109,9 +109,8 @@ def standing(machine: Machine) -> str:
     if machine.phase in RESTING:
         reason = f": {machine.reason}" if machine.reason else ""
         return f"{machine.phase.value}{reason}; {neighbours}"
-    fit = (
-        "" if machine.phase is Phase.MEETING else f" in fit {machine.fit}"
-    )  # not numbered before all have met
+    # A fit has no number before all have met.
+    fit = "" if machine.phase is Phase.MEETING else f" in fit {machine.fit}"
     return f"{machine.phase.value}{fit}; {neighbours}"
 
 
