@@ -9,6 +9,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from desmr_node.cli import divisions
+
 if TYPE_CHECKING:
     from desmr_node.cli.client import AdminClient
     from desmr_node.cli.divisions import Progress
@@ -58,14 +60,7 @@ def add(commands: Any) -> None:
         formatter_class=formatter,
     )
     init.add_argument("folder", metavar="DIR", help="where to write")
-    init.add_argument(
-        "--scenario",
-        choices=("original", "balanced", "attacker"),
-        default="original",
-        help="data as they are; one injected row per nine at every division; or a tenth member, joined to "
-        "all, with nothing but injected rows (default: original)",
-    )
-    init.add_argument("--seed", type=int, default=0, help="of the random 80/20 split (default: 0)")
+    divisions.add_scenario(init)
     init.add_argument("--admin", metavar="ADDRESS", help="where every node's admin API shall listen")
     init.add_argument("--replace", action="store_true", help="clear another network away, results included")
     init.add_argument(
@@ -107,8 +102,6 @@ def _init(arguments: argparse.Namespace) -> int:
     from desmr_node.errors import ConfigError
     from desmr_node.runtime.census import set_up
 
-    if arguments.seed < 0:
-        raise ConfigError(f"--seed is {arguments.seed}: give a whole number, 0 or more")
     scenario = arguments.scenario
     if arguments.announced is not None:
         if _shows_up(arguments.announced, _ANNOUNCEMENT):

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from desmr_node.cli import plots
+from desmr_node.cli import divisions, plots
 
 
 def add(commands: Any) -> None:
@@ -23,14 +23,7 @@ def add(commands: Any) -> None:
         epilog="The folder given with --keep holds everything a real network has: network.toml, a node.toml, "
         "key and certificate per node, logs, audit logs and results.",
     )
-    parser.add_argument(
-        "--scenario",
-        choices=("original", "balanced", "attacker"),
-        default="original",
-        help="data as they are; one injected row per nine at every division; or a tenth member, joined to "
-        "all, with nothing but injected rows (default: original)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the random 80/20 split (default: 0)")
+    divisions.add_scenario(parser)
     parser.add_argument("--keep", metavar="DIR", help="keep the network's files in this folder")
     parser.add_argument(
         "--plot",
@@ -50,8 +43,6 @@ def _run(arguments: argparse.Namespace) -> int:
     from desmr_node.runtime.census import write_census
     from desmr_node.runtime.setup import write_network
 
-    if arguments.seed < 0:
-        raise ConfigError(f"--seed is {arguments.seed}: give a whole number, 0 or more")
     pictures = plots.check_folder(arguments.plot) if arguments.plot else None
     began = time.monotonic()
     folder = Path(arguments.keep or tempfile.mkdtemp(prefix="desmr-demo-"))

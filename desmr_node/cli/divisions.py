@@ -1,5 +1,6 @@
 """What is shown of the nine census divisions: their progress, and their result beside the paper's."""
 
+import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,24 @@ if TYPE_CHECKING:
 
 #: Phases in which a node's fit is over.
 OVER = frozenset({"done", "failed"})
+
+
+def add_scenario(parser: argparse.ArgumentParser) -> None:
+    """Declare which of the paper's scenarios, and which split of its table."""
+    parser.add_argument(
+        "--scenario",
+        choices=("original", "balanced", "attacker"),
+        default="original",
+        help="data as they are; one injected row per nine at every division; or a tenth member, joined to "
+        "all, with nothing but injected rows (default: original)",
+    )
+    parser.add_argument("--seed", type=_seed, default=0, help="of the random 80/20 split (default: 0)")
+
+
+def _seed(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no seed: give a whole number, 0 or more")
+    return int(text)
 
 
 class Progress:

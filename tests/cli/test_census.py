@@ -126,7 +126,9 @@ def test_without_one_there_is_none(init, tmp_path, monkeypatch):
 
 
 def test_mistakes_are_sentences(init, tmp_path, capsys):
-    assert init("--seed", "-1")[0] == 1
+    with pytest.raises(SystemExit):
+        init("--seed", "-1")
+    assert "'-1' is no seed: give a whole number, 0 or more" in capsys.readouterr().err
     (tmp_path / "network.toml").mkdir()
     code, _, err = init()
     assert code == 1
