@@ -153,7 +153,10 @@ def _report(arguments: argparse.Namespace) -> int:
     network = load_network(folder / "network.toml", environ={})
     scenario = scenario_of(network.network)
     if arguments.announced and ATTACKER not in network.ids and _shows_up(arguments.announced, 0.0):
-        raise ConfigError("the attacker came after the network had been prepared: start everything once more")
+        raise ConfigError(
+            "the attacker came after the network had been prepared for nine: stop all and start once more "
+            "(docker compose --profile attacker stop, then up)"
+        )
     pattern = arguments.admin or str(folder / "{}" / "node.toml")
     with ExitStack() as stack:
         clients = {

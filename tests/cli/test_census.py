@@ -117,6 +117,12 @@ def test_an_attacker_that_shows_up_makes_it_its_scenario(init, tmp_path, monkeyp
     assert (code, "has no attacker" in err) == (1, True)
 
 
+def test_a_report_of_nine_is_refused_where_an_attacker_came_too_late(init, tmp_path, capsys):
+    init()
+    assert desmr(["census", "report", str(tmp_path), "--announced", "localhost"]) == 1
+    assert "the attacker came after the network had been prepared" in capsys.readouterr().err
+
+
 def test_without_one_there_is_none(init, tmp_path, monkeypatch):
     monkeypatch.setattr(census, "_shows_up", lambda host, patience: False)
     code, out, _ = init("--announced", "nobody")
