@@ -21,9 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figures import Check, Prepared, conclude, parser, prepared
+from benchmarks.figures import Check, conclude, parser
 from desmr_node import FitSpec, simulate
 from desmr_node.core.graph import Graph
+from desmr_node.core.reference import Prepared, lock_step, prepare
 from desmr_node.core.rows import ArrayRows
 from desmr_node.core.surrogate import Pseudo, pseudo_responses
 from desmr_node.datasets.crime import BORDERS, DIVISIONS, load_crime
@@ -111,7 +112,7 @@ def approach(loss: str, update: str, metric: str, rounds: int) -> Approach:
     """Run the rounds and look at every node after each."""
     datasets = divisions()
     sources = [ArrayRows.checked(X, y, DIVISIONS[j]) for j, (X, y) in enumerate(datasets)]
-    network = prepared(
+    network = prepare(
         sources, Graph.from_edges(len(sources), BORDERS), settings(loss, update, metric, rounds)
     )
     optimum, violation = pooled_optimum(datasets, network, loss)
@@ -119,7 +120,7 @@ def approach(loss: str, update: str, metric: str, rounds: int) -> Approach:
     network.open(network.plan)
     distances = np.empty(rounds)
     for t in range(rounds):
-        network.exchange()
+        lock_step(network.members)
         distances[t] = max(np.abs(unit * member.B[:, 0] - optimum).max() for member in network.members)
     return Approach(distances, violation)
 

@@ -1,5 +1,5 @@
-"""What the figures share: bounds that print themselves, repetitions spread over the cores, the memory of a
-process of its own, and a network of members that has been brought to its first round.
+"""What the figures share: bounds and their verdict, repetitions spread over the cores, the memory of a process
+of its own.
 """
 
 from __future__ import annotations
@@ -7,44 +7,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
-from desmr_node import FitSpec
-from desmr_node.core import agreement
-from desmr_node.core.agreement import Ground, Plan
-from desmr_node.core.graph import Graph, penalty_parameter
-from desmr_node.core.member import Member
-from desmr_node.core.reference import lock_step
-from desmr_node.core.rows import RowSource
+from desmr_node.studies.study import Check
 
 T = TypeVar("T")
 U = TypeVar("U")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One measured number beside its bound."""
-
-    name: str
-    measured: float
-    bound: float
-    at_most: bool = True
-
-    @property
-    def holds(self) -> bool:
-        """Whether the bound is met."""
-        return self.measured <= self.bound if self.at_most else self.measured >= self.bound
-
-    def __str__(self) -> str:
-        relation = "<=" if self.at_most else ">="
-        verdict = "pass" if self.holds else "SHORT"
-        return f"  {self.name:<58} {self.measured:>10.4g} {relation} {self.bound:<10.4g} {verdict}"
 
 
 def conclude(checks: Iterable[Check]) -> int:
@@ -97,43 +68,6 @@ def _anonymous_megabytes(pid: int | None) -> float:
         if line.startswith("RssAnon:"):
             return float(line.split()[1]) * 1024 / 1e6
     return 0.0  # no longer running
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """Members that know their scaling, metric and pilots, and the first plan, which they have not opened."""
-
-    members: list[Member]
-    ground: Ground
-    plan: Plan
-
-    def open(self, plan: Plan) -> None:
-        """Begin an outer round at every member."""
-        for member in self.members:
-            member.open(plan)
-
-    def exchange(self) -> None:
-        """One ADMM round, as in `core.reference`."""
-        lock_step(self.members)
-
-
-def prepared(sources: Sequence[RowSource], graph: Graph, spec: FitSpec, seed: int = 0) -> Prepared:
-    """What `core.reference` does before the first outer round."""
-    streams = np.random.default_rng(seed).spawn(len(sources))
-    members = [Member(rows, spec, graph.neighbours[j], streams[j]) for j, rows in enumerate(sources)]
-    moments = _total([member.moments() for member in members])
-    centre = agreement.centre(moments, spec)
-    spreads = _total([member.spreads(centre) for member in members])
-    ground = agreement.survey(moments, spreads, graph, spec)
-    start = _total([member.prepare(ground) for member in members])
-    metric = agreement.metric(start, ground, spec)
-    for member in members:
-        member.connect(metric, penalty_parameter(graph) if spec.tau == "auto" else spec.tau, start.pilot)
-    return Prepared(members, ground, agreement.first_plan(start, ground, spec))
-
-
-def _total(parts: list[Any]) -> Any:
-    return type(parts[0]).total(parts)
 
 
 def parser(doc: str | None, repetitions: int | None = None) -> argparse.ArgumentParser:

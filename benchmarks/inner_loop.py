@@ -29,9 +29,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.figures import Check, Prepared, apart, conclude, parser, prepared
+from benchmarks.figures import Check, apart, conclude, parser
 from desmr_node import FitSpec
 from desmr_node.core.graph import Graph
+from desmr_node.core.reference import Prepared, lock_step, prepare
 from desmr_node.core.rows import ArrayRows
 
 Floats = NDArray[np.float64]
@@ -54,7 +55,7 @@ def pair(n: int) -> Prepared:
     rng = np.random.default_rng(n)
     X = rng.standard_normal((n, COLUMNS))
     sources = [ArrayRows.checked(X, response(X, rng), f"node {j}") for j in range(2)]
-    network = prepared(sources, PAIR, FitSpec())
+    network = prepare(sources, PAIR, FitSpec())
     network.open(replace(network.plan, lambdas=LAMBDAS))
     return network
 
@@ -99,7 +100,7 @@ def _seconds(network: Prepared, rounds: int) -> float:
     """Time of `rounds` rounds of one node."""
     begin = time.perf_counter()
     for _ in range(rounds):
-        network.exchange()
+        lock_step(network.members)
     return (time.perf_counter() - begin) / len(network.members)
 
 
@@ -123,10 +124,10 @@ def build(directory: str) -> float:
     begin = time.perf_counter()
     X = np.load(Path(directory) / "X.npy", mmap_mode="r")
     y = np.load(Path(directory) / "y.npy", mmap_mode="r")
-    network = prepared([ArrayRows.checked(X, y, "node 0")], Graph.from_edges(1, []), FitSpec())
+    network = prepare([ArrayRows.checked(X, y, "node 0")], Graph.from_edges(1, []), FitSpec())
     network.open(network.plan)
     for _ in range(10):
-        network.exchange()
+        lock_step(network.members)
     (member,) = network.members
     report = member.report()
     assert np.all(np.isfinite(report.check))

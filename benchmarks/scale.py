@@ -24,9 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.figures import Check, apart, conclude, parser, prepared
+from benchmarks.figures import Check, apart, conclude, parser
 from desmr_node import FitSpec, simulate
 from desmr_node.core.graph import Graph
+from desmr_node.core.reference import prepare
 from desmr_node.core.rows import ArrayRows
 from desmr_node.datasets import simulated_network
 
@@ -101,7 +102,7 @@ def round_megabytes(case: Case) -> float:
         np.random.default_rng(0), noise_name="cauchy", m=3, n=case.n, p=case.p, connection=1.0
     )
     sources = [ArrayRows.checked(X, y, f"node {j}") for j, (X, y) in enumerate(design.datasets)]
-    network = prepared(sources, Graph.from_edges(3, design.edges), FitSpec(metric=case.metric))
+    network = prepare(sources, Graph.from_edges(3, design.edges), FitSpec(metric=case.metric))
     network.open(network.plan)
     most = 0
     tracemalloc.start()

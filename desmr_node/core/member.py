@@ -38,6 +38,8 @@ _PIECE = 4_096
 _NEGLIGIBLE = 1e-3
 
 
+#: Coefficients and intercept, in the data's units.
+Model = tuple[Vector, float]
 #: Per neighbour, pairs (own, theirs) of coefficient vectors of the same rounds.
 Matched = Mapping[int, Sequence[tuple[Matrix, Matrix]]]
 
@@ -54,7 +56,8 @@ class Member:
     vectors of the current round, one per candidate lambda: what its neighbours receive. ``duals`` (d, p, L)
     are the edge duals u_jk and ``received`` the vectors of the last step, stacked in the order of
     ``neighbours``: an operation on a small array costs its call, so all edges share one. Sums over the stack
-    run from the first to the last, on every machine. Names follow `core.admm`.
+    run from the first to the last, on every machine. Names follow `core.admm`. ``initial``, if given, takes
+    the place of the pilot.
     """
 
     rows: ScaledRows
@@ -72,10 +75,16 @@ class Member:
     received: Matrix
 
     def __init__(
-        self, source: RowSource, spec: FitSpec, neighbours: tuple[int, ...], rng: np.random.Generator
+        self,
+        source: RowSource,
+        spec: FitSpec,
+        neighbours: tuple[int, ...],
+        rng: np.random.Generator,
+        initial: Model | None = None,
     ) -> None:
         self.source, self.spec, self.neighbours, self.rng = source, spec, neighbours, rng
         self.penalty = penalty(spec.penalty)
+        self.initial = initial
 
     # -- before the first round ------------------------------------------------------------------------
 
@@ -107,9 +116,7 @@ class Member:
             self.settled = np.zeros(order)
             self.linear = surrogate.linear_term_of_squares(self.rows.blocks(), order, self.weight)
         else:
-            Z, t = self.rows.sample(PILOT_ROWS, self.rng)
-            weights = ground.scaling.penalised
-            self.settled = pilot(Z, t, self.spec.quantile, weights=weights, rng=self.rng).coef
+            self.settled = self._first_estimate()
             self.linear = np.zeros(order)
             for Z, t in self.rows.blocks():
                 counts += FIRST_BINS.count(np.abs(t - Z @ self.settled)[:, None])[:, 0]
@@ -121,6 +128,14 @@ class Member:
             counts=counts * (self.weight * ground.total_rows),
             linear=self.linear,
         )
+
+    def _first_estimate(self) -> Vector:
+        """The pilot, unless another estimate was given."""
+        scaling = self.ground.scaling
+        if self.initial is not None:
+            return scaling.from_data_units(*self.initial)
+        Z, t = self.rows.sample(PILOT_ROWS, self.rng)
+        return pilot(Z, t, self.spec.quantile, weights=scaling.penalised, rng=self.rng).coef
 
     def connect(self, metric: Quadratic, tau: float, start: Vector) -> None:
         """Fix the consensus step; remember the network's common start."""
@@ -273,7 +288,7 @@ class Member:
         """b on the support and zero off it; an intercept always stays."""
         return np.where(support | (self.ground.scaling.penalised == 0), b, 0.0)
 
-    def evaluate(self, model: tuple[Vector, float], holdout: RowSource | None) -> Evaluation:
+    def evaluate(self, model: Model, holdout: RowSource | None) -> Evaluation:
         """Errors of the final model on rows that took no part in the fit."""
         coef, intercept = model
         count, absolute, squares = 0, 0.0, 0.0
@@ -284,7 +299,7 @@ class Member:
             squares += float(errors @ errors)
         return Evaluation(np.array(float(count)), np.array(absolute), np.array(squares))
 
-    def finish(self, support: Mask, keep_fit: bool) -> tuple[Vector, float]:
+    def finish(self, support: Mask, keep_fit: bool) -> Model:
         """The final coefficients and intercept, in the data's units."""
         b = self.restrict(self.settled, support) if keep_fit else self.start
         return self.ground.scaling.to_data_units(b)

@@ -1,6 +1,6 @@
 """The method as one plain loop over all members: what a network of nodes computes, without the network."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ from desmr_node.core.arrays import Vector
 from desmr_node.core.contributions import Contribution
 from desmr_node.core.fit import MemberFit, NetworkFit, OuterRound
 from desmr_node.core.graph import Graph, penalty_parameter
-from desmr_node.core.member import Member
+from desmr_node.core.member import Member, Model
 from desmr_node.core.rows import RowSource
 from desmr_node.core.spec import FitSpec
 
@@ -20,7 +20,7 @@ _C = TypeVar("_C", bound=Contribution)
 
 
 @dataclass(slots=True)
-class _Traffic:
+class Traffic:
     """What the same fit would send: rounds of messages, and bytes of payload without framing."""
 
     graph: Graph
@@ -53,12 +53,36 @@ def lock_step(members: Sequence[Member]) -> None:
         member.step(received, {k: [(B, received[k])] for k in member.neighbours})
 
 
-def fit(sources: Sequence[RowSource], graph: Graph, spec: FitSpec, seed: int = 0) -> NetworkFit:
-    """Fit one model over the rows of all members."""
-    streams = np.random.default_rng(seed).spawn(len(sources))
-    members = [Member(rows, spec, graph.neighbours[j], streams[j]) for j, rows in enumerate(sources)]
-    traffic = _Traffic(graph, graph.diameter())
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Members that know scaling, metric and pilots, and the first plan, which they have not opened yet."""
 
+    members: list[Member]
+    ground: Ground
+    start: Vector
+    plan: Plan
+
+    def open(self, plan: Plan) -> None:
+        """Begin an outer round at every member."""
+        for member in self.members:
+            member.open(plan)
+
+
+def prepare(
+    sources: Sequence[RowSource],
+    graph: Graph,
+    spec: FitSpec,
+    seed: int = 0,
+    initials: Sequence[Model] | None = None,
+    traffic: Traffic | None = None,
+) -> Prepared:
+    """Everything before the first outer round. ``initials``, one per member, take the place of the pilots."""
+    traffic = traffic or Traffic(graph, graph.diameter())
+    streams = np.random.default_rng(seed).spawn(len(sources))
+    members = [
+        Member(rows, spec, graph.neighbours[j], streams[j], initials[j] if initials else None)
+        for j, rows in enumerate(sources)
+    ]
     moments = traffic.total([member.moments() for member in members])
     centre = agreement.centre(moments, spec)
     spreads = traffic.total([member.spreads(centre) for member in members])
@@ -68,31 +92,50 @@ def fit(sources: Sequence[RowSource], graph: Graph, spec: FitSpec, seed: int = 0
     tau = penalty_parameter(graph, spec.max_lag) if spec.tau == "auto" else spec.tau
     for member in members:
         member.connect(metric, tau, start.pilot)
+    return Prepared(members, ground, start.pilot, agreement.first_plan(start, ground, spec))
 
-    plan = agreement.first_plan(start, ground, spec)
+
+def fit(
+    sources: Sequence[RowSource],
+    graph: Graph,
+    spec: FitSpec,
+    seed: int = 0,
+    *,
+    initials: Sequence[Model] | None = None,
+    watch: Callable[[Sequence[Member]], None] | None = None,
+) -> NetworkFit:
+    """Fit one model over the rows of all members.
+
+    ``initials`` as in `prepare`; ``watch`` is shown the members at the end of every outer round, when they
+    have settled.
+    """
+    traffic = Traffic(graph, graph.diameter())
+    prepared = prepare(sources, graph, spec, seed, initials, traffic)
+    members, ground, plan = prepared.members, prepared.ground, prepared.plan
     accepted: tuple[Plan, Verdict] | None = None
     history: list[OuterRound] = []
     for _ in range(spec.outer):
-        for member in members:
-            member.open(plan)
+        prepared.open(plan)
         for _ in range(spec.inner):
             traffic.exchange(members)
         report = traffic.total([member.report() for member in members])
         verdict = agreement.judge(plan, report, ground, spec)
         for member in members:
             member.settle(verdict)
+        if watch:
+            watch(members)
         history.append(OuterRound.of(plan, verdict, traffic.admm_rounds, ground, spec))
         if verdict.outcome != "rejected":
             accepted = plan, verdict
         plan = verdict.following
         if verdict.outcome == "converged":
             break
-    return _close(members, traffic, ground, spec, start.pilot, plan, accepted, history)
+    return _close(members, traffic, ground, spec, prepared.start, plan, accepted, history)
 
 
 def _close(
     members: list[Member],
-    traffic: _Traffic,
+    traffic: Traffic,
     ground: Ground,
     spec: FitSpec,
     start: Vector,

@@ -1,6 +1,8 @@
 """The paper's simulated networks (section 4.1): a random graph, sparse linear data, four kinds of noise."""
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Literal
 
 import numpy as np
 
@@ -9,6 +11,10 @@ from desmr_node.errors import ConfigError
 
 #: Exp(1) is taken as the paper takes it, not centred: its median log 2 goes to the intercept.
 NOISES = ("normal", "exponential", "cauchy", "t1")
+#: How members may differ: in the covariance of their covariates, or in the distribution of their noise.
+Heterogeneity = Literal["none", "covariate", "noise"]
+#: What each member draws its covariance from (section 4.4): variances and correlations.
+VARIANCES, CORRELATIONS = (1.0, 3.0), (0.1, 0.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +58,32 @@ def simulated_network(
     p: int = 100,
     connection: float = 0.3,
     correlation: float = 0.1,
+    heterogeneity: Heterogeneity = "none",
 ) -> Design:
-    """b = (1, 2, ..., 10, 0, ..., 0), x normal with covariance correlation^|i-j|."""
+    """b = (1, 2, ..., 10, 0, ..., 0), x normal with covariance correlation^|i-j|.
+
+    With ``heterogeneity="covariate"`` every member draws a variance and a correlation of its own, with
+    "noise" a kind of noise; ``correlation`` or ``noise_name`` then plays no part.
+    """
     edges = erdos_renyi(m, connection, rng)
     coef = np.zeros(p)
     coef[: min(10, p)] = np.arange(1, min(10, p) + 1)
-    lags = np.abs(np.subtract.outer(np.arange(p), np.arange(p)))
-    factor = np.linalg.cholesky(correlation**lags)
     datasets = []
     for _ in range(m):
-        X = rng.standard_normal((n, p)) @ factor.T
-        datasets.append((X, X @ coef + noise(noise_name, n, rng)))
+        variance, rho, name = 1.0, correlation, noise_name
+        if heterogeneity == "covariate":
+            variance, rho = float(rng.choice(VARIANCES)), float(rng.choice(CORRELATIONS))
+        elif heterogeneity == "noise":
+            name = str(rng.choice(NOISES))
+        X = rng.standard_normal((n, p)) @ _factor(variance, rho, p).T
+        datasets.append((X, X @ coef + noise(name, n, rng)))
     return Design(datasets, edges, coef)
+
+
+@cache
+def _factor(variance: float, correlation: float, p: int) -> Matrix:
+    """Cholesky factor of the covariance variance * correlation^|i-j|."""
+    lags = np.abs(np.subtract.outer(np.arange(p), np.arange(p)))
+    factor: Matrix = np.linalg.cholesky(variance * correlation**lags)
+    factor.setflags(write=False)
+    return factor

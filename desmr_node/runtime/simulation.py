@@ -164,14 +164,25 @@ def simulate(
     >>> fit.converged, np.flatnonzero(fit.support)
     (True, array([0, 3]))
     """
+    simulation = assemble(datasets, edges, spec, seed=seed)
+    simulation.run()
+    return simulation.result()
+
+
+def assemble(
+    datasets: Sequence[tuple[ArrayLike, ArrayLike]],
+    edges: Iterable[Sequence[int]],
+    spec: FitSpec = _DEFAULT,
+    *,
+    seed: int = 0,
+) -> Simulation:
+    """The network that `simulate` runs, before its first event."""
     sources, graph = check_inputs(datasets, edges, spec, seed)
     names = [f"{j:06d}" for j in range(len(sources))]
     workers = {name: Worker(rows, None, spec, int(seed)) for name, rows in zip(names, sources, strict=True)}
     links = [(names[j], names[k]) for j, ks in enumerate(graph.neighbours) for k in ks if j < k]
     schema = Schema("y", tuple(f"x{k}" for k in range(sources[0].columns)))
-    simulation = Simulation(workers, links, schema, SimulatedNetwork(limits=None))
-    simulation.run()
-    return simulation.result()
+    return Simulation(workers, links, schema, SimulatedNetwork(limits=None))
 
 
 def check_inputs(

@@ -19,6 +19,7 @@ def l1_quantile_path(
     lams: Sequence[float] | Floats,
     quantile: float = 0.5,
     weights: ArrayLike | None = None,
+    most: int | None = None,
 ) -> Floats:
     """Solve for every penalty lam * weights, lam in `lams`, which decreases.
 
@@ -34,11 +35,13 @@ def l1_quantile_path(
         Level q in (0, 1).
     weights : (p,) array, optional
         Multiplies the penalty of each coordinate; zeros leave one unpenalised, none means all ones.
+    most : int, optional
+        Stop before the first solution with more nonzero coefficients than this; the first always counts.
 
     Returns
     -------
     (L, p) array
-        One exact solution per penalty; each is certified on its own.
+        One exact solution per penalty; each is certified on its own. Fewer than L rows if it stopped.
     """
     sequence = np.asarray(lams, dtype=np.float64)
     if sequence.ndim != 1 or np.any(np.diff(sequence) > 0.0):
@@ -52,6 +55,8 @@ def l1_quantile_path(
     walker = _Walker(first)
     for step, lam in enumerate(sequence):
         path[step] = walker.solve(float(lam))
+        if most is not None and step and np.count_nonzero(path[step]) > most:
+            return path[:step]
     return path
 
 
