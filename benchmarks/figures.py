@@ -1,6 +1,4 @@
-"""What the figures share: bounds and their verdict, repetitions spread over the cores, the memory of a process
-of its own.
-"""
+"""What the figures share: a verdict on bounds, repetitions spread over the cores, the memory of a process."""
 
 from __future__ import annotations
 

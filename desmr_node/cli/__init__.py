@@ -37,7 +37,7 @@ class _Version(argparse.Action):
 
 def desmr(argv: Sequence[str] | None = None) -> int:
     """Entry point of `desmr`."""
-    from desmr_node.cli import census, check, control, demo, health, network, simulation
+    from desmr_node.cli import census, check, control, demo, health, network, simulation, study
 
     parser = argparse.ArgumentParser(
         prog="desmr",
@@ -46,7 +46,7 @@ def desmr(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action=_Version)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (demo, network, check, control, health, simulation, census):
+    for module in (demo, network, check, control, health, simulation, study, census):
         module.add(commands)
     arguments = parser.parse_args(argv)
     return run(lambda: int(arguments.run(arguments)), "desmr")

@@ -25,10 +25,11 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
         help="data as they are; one injected row per nine at every division; or a tenth member, joined to "
         "all, with nothing but injected rows (default: original)",
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="of the random 80/20 split (default: 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="of the random 80/20 split (default: 0)")
 
 
-def _seed(text: str) -> int:
+def seed(text: str) -> int:
+    """A seed as it is written."""
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is no seed: give a whole number, 0 or more")
     return int(text)

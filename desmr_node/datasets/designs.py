@@ -84,6 +84,6 @@ def simulated_network(
 def _factor(variance: float, correlation: float, p: int) -> Matrix:
     """Cholesky factor of the covariance variance * correlation^|i-j|."""
     lags = np.abs(np.subtract.outer(np.arange(p), np.arange(p)))
-    factor: Matrix = np.linalg.cholesky(variance * correlation**lags)
+    factor: Matrix = np.asarray(np.linalg.cholesky(variance * correlation**lags), dtype=np.float64)
     factor.setflags(write=False)
     return factor

@@ -57,7 +57,8 @@ def interpolating(X: Matrix, y: Vector) -> Vector:
         check_grid(n, p, 0.5, "l1", _CANDIDATES) * float(np.sqrt(np.mean(np.square(X)))), 1e-9
     )
     path = l1_quantile_path(X, y, lambdas)
-    return path[int(np.argmin(_bic(X, y, path)))]
+    best: Vector = path[int(np.argmin(_bic(X, y, path)))]
+    return best
 
 
 def _bic(X: Matrix, y: Vector, path: Matrix) -> Vector:
@@ -103,7 +104,8 @@ def metropolis(graph: Graph) -> Matrix:
     """Weights for averaging with neighbours: doubly stochastic, and every node can compute its own."""
     degree = np.array([len(ks) for ks in graph.neighbours])
     W = graph.adjacency() / (1.0 + np.maximum.outer(degree, degree))
-    return W + np.diag(1.0 - W.sum(axis=1))
+    weights: Matrix = W + np.diag(1.0 - W.sum(axis=1))
+    return weights
 
 
 @dataclass(frozen=True, slots=True)

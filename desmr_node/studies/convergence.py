@@ -53,7 +53,8 @@ def distances(problem: Problem, method: str, rounds: int) -> Vector:
     for _ in range(rounds + 1):
         found.append(np.sqrt(sum(float(np.sum((member.B - target) ** 2)) for member in network.members)))
         lock_step(network.members)
-    return np.array(found) / found[0]
+    relative: Vector = np.array(found) / found[0]
+    return relative
 
 
 def repetition(cell: Cell, seed: int) -> list[Row]:
@@ -83,23 +84,23 @@ def fitted_rate(rounds: Vector, log10_distance: Vector) -> tuple[float, float, V
 
 
 def _tables(results: Results) -> list[Table]:
-    rows = []
-    for cell, method in product(CELLS, _SPECS):
+    rows: list[tuple[str | float, ...]] = []
+    for cell, method in product(results.present(CELLS), _SPECS):
         x, y = results.curve(cell, method, "rounds", "log10_distance")
         rate, determination, _ = fitted_rate(x, y)
         at = [float(10.0 ** y[x == t][0]) for t in (10, 50, 100, 200)]
-        rows.append((cell["p_c"], method, rate, determination, *(f"{d:.1e}" for d in at)))
+        rows.append((str(cell["p_c"]), method, rate, determination, *(f"{d:.1e}" for d in at)))
     columns = ("p_c", "method", "rate γ", "R²", *(f"after {t}" for t in (10, 50, 100, 200)))
     notes = (
-        "Distance of all nodes to the pooled solution, relative to the start: geometric mean over repetitions. "
-        "γ: fitted factor per round, R² of the straight line in the logarithm.",
+        "Distance of all nodes to the pooled solution, relative to the start: geometric mean over "
+        "repetitions. γ: fitted factor per round, R² of the straight line in the logarithm.",
     )
     return [Table("Linear convergence of the inner loop", columns, tuple(rows), notes)]
 
 
 def _checks(results: Results) -> list[Check]:
     checks = []
-    for cell, method in product(CELLS, _SPECS):
+    for cell, method in product(results.present(CELLS), _SPECS):
         rate, determination, _ = fitted_rate(*results.curve(cell, method, "rounds", "log10_distance"))
         checks.append(Check(f"p_c = {cell['p_c']}: rate, {method}", rate, 0.95))
         checks.append(Check(f"p_c = {cell['p_c']}: R² of the line, {method}", determination, 0.98, False))
@@ -108,7 +109,7 @@ def _checks(results: Results) -> list[Check]:
 
 def _pictures(results: Results) -> list[CurvePlot]:
     panels = []
-    for cell in CELLS:
+    for cell in results.present(CELLS):
         lines = []
         for method in _SPECS:
             x, y = results.curve(cell, method, "rounds", "log10_distance")
@@ -118,14 +119,14 @@ def _pictures(results: Results) -> list[CurvePlot]:
             lines.append(Line(f"fitted, γ = {rate:.3f}", x[shown], 10.0 ** line[shown], "fitted"))
         label = "relative distance to the pooled solution"
         panels.append(Panel(f"p_c = {cell['p_c']}", tuple(lines), "inner rounds", label))
-    return [CurvePlot(CONVERGENCE.name, CONVERGENCE.title, tuple(panels), len(CELLS))]
+    return [CurvePlot(CONVERGENCE.name, CONVERGENCE.title, tuple(panels), len(panels))]
 
 
 CONVERGENCE = Study(
     name="convergence",
     title="Linear convergence of the inner loop (Proposition 1)",
-    about="n = 200, p = 100, Cauchy noise, one outer round from the initial estimates at a fixed lambda: how far "
-    "all nodes are from the exact minimiser of the pooled surrogate, round by round.",
+    about="n = 200, p = 100, Cauchy noise, one outer round from the initial estimates at a fixed lambda: how "
+    "far all nodes are from the exact minimiser of the pooled surrogate, round by round.",
     cells=CELLS,
     columns=("rounds", "log10_distance"),
     run=repetition,

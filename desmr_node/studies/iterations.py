@@ -1,4 +1,4 @@
-"""The paper's figure: l2-error against outer rounds and against all rounds, for T = 20, 50, 100 inner ones."""
+"""The paper's figure: l2-error against outer rounds and all rounds, with T = 20, 50, 100 inner ones."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -12,6 +12,7 @@ from desmr_node.studies.measures import l2_error
 from desmr_node.studies.methods import DEFAULT, LOCAL, ORACLE, POOLED, PRINTED, Problem
 from desmr_node.studies.results import Cell, Results, Row
 from desmr_node.studies.study import Check, CurvePlot, Line, Panel, Study, Table
+from desmr_node.studies.tables import factors
 
 NOISES = ("normal", "exponential", "cauchy")
 INNER = (20, 50, 100)
@@ -59,13 +60,13 @@ def limit(results: Results, cell: Cell, method: str) -> float:
 
 
 def _tables(results: Results) -> list[Table]:
-    rows = []
-    for cell in CELLS:
+    rows: list[tuple[str | float, ...]] = []
+    for cell in results.present(CELLS):
         for method in (PRINTED, DEFAULT):
             errors = [results.mean(cell, method, "l2_error", outer=v) for v in SHOWN]
             told = results.mean(cell, ORACLE, "l2_error")
             at_ten = results.mean(cell, method, "l2_error", outer=10) / limit(results, cell, method)
-            rows.append((*cell.values(), method, *errors, at_ten, told))
+            rows.append((*factors(cell), method, *errors, at_ten, told))
     columns = (*CELLS[0], "method", *(f"v = {v}" for v in SHOWN), "v = 10 / limit", ORACLE)
     notes = ("l2-error after v outer rounds of T inner ones; the limit is the mean of rounds 41 to 50.",)
     return [Table("l2-error by outer round", columns, tuple(rows), notes)]
@@ -74,7 +75,7 @@ def _tables(results: Results) -> list[Table]:
 def _checks(results: Results) -> list[Check]:
     """Ten outer rounds suffice, and more than 50 inner ones gain nothing."""
     checks = []
-    for cell in CELLS:
+    for cell in results.present(CELLS):
         for method in (PRINTED, DEFAULT):
             ratio = results.mean(cell, method, "l2_error", outer=10) / limit(results, cell, method)
             checks.append(Check(f"{cell['noise']}, T = {cell['T']}: v = 10 / limit, {method}", ratio, 1.05))
@@ -85,13 +86,14 @@ def _checks(results: Results) -> list[Check]:
 
 
 def _panel(results: Results, noise: str, along: str) -> Panel:
-    lines = []
-    for T in INNER:
-        x, y = results.curve({"noise": noise, "T": T}, PRINTED, along, "l2_error")
-        lines.append(Line(f"as printed, T = {T}", x, y))
-    x, y = results.curve({"noise": noise, "T": INNER[0]}, DEFAULT, along, "l2_error")
-    lines.append(Line(f"desmr-node, T = {INNER[0]}", x, y))
-    cell = {"noise": noise, "T": INNER[0]}
+    cells = [cell for cell in results.present(CELLS) if cell["noise"] == noise]
+    lines = [
+        Line(f"as printed, T = {cell['T']}", *results.curve(cell, PRINTED, along, "l2_error"))
+        for cell in cells
+    ]
+    cell = cells[0]
+    x, y = results.curve(cell, DEFAULT, along, "l2_error")
+    lines.append(Line(f"desmr-node, T = {cell['T']}", x, y))
     for name in (POOLED, ORACLE):
         lines.append(Line(name, x[[0, -1]], np.full(2, results.mean(cell, name, "l2_error")), "level"))
     label = "outer rounds" if along == "outer" else "ADMM rounds in all"
@@ -99,8 +101,9 @@ def _panel(results: Results, noise: str, along: str) -> Panel:
 
 
 def _pictures(results: Results) -> list[CurvePlot]:
-    panels = tuple(_panel(results, noise, along) for along, noise in product(("outer", "rounds"), NOISES))
-    return [CurvePlot(ITERATIONS.name, ITERATIONS.title, panels, len(NOISES))]
+    noises = list(dict.fromkeys(str(cell["noise"]) for cell in results.present(CELLS)))
+    panels = tuple(_panel(results, noise, along) for along, noise in product(("outer", "rounds"), noises))
+    return [CurvePlot(ITERATIONS.name, ITERATIONS.title, panels, len(noises))]
 
 
 ITERATIONS = Study(

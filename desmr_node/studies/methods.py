@@ -14,6 +14,7 @@ from desmr_node.core import reference
 from desmr_node.core.arrays import Matrix, Vector
 from desmr_node.core.fit import NetworkFit
 from desmr_node.core.graph import Graph
+from desmr_node.core.member import Member
 from desmr_node.core.rows import ArrayRows
 from desmr_node.core.spec import FitSpec
 from desmr_node.datasets import Design
@@ -91,7 +92,7 @@ class Problem:
         self,
         spec: FitSpec,
         initials: Matrix | None = None,
-        watch: Callable[[Sequence[reference.Member]], None] | None = None,
+        watch: Callable[[Sequence[Member]], None] | None = None,
     ) -> NetworkFit:
         """A decentralised fit; ``initials`` (m, p) in the place of the pilots."""
         models = None if initials is None else [(b, 0.0) for b in initials]
@@ -161,4 +162,5 @@ METHODS: Final[dict[str, Callable[[Problem], Estimate]]] = {
 
 def perturbed(truth: Vector, members: int, deviation: float, rng: np.random.Generator) -> Matrix:
     """The truth with normal noise on its nonzero coefficients, another draw for every node: (m, p)."""
-    return truth + (truth != 0) * rng.normal(0.0, deviation, size=(members, len(truth)))
+    noise = rng.normal(0.0, deviation, size=(members, len(truth)))
+    return np.where(truth != 0, truth + noise, 0.0)

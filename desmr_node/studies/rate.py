@@ -49,11 +49,20 @@ def _recovered(estimate: Estimate, truth: Vector) -> float:
 
 
 def _errors(results: Results, noise: str, method: str, measure: str = "l2_error") -> Vector:
-    return np.array([results.mean({"noise": noise, "n": n}, method, measure) for n in ROWS])
+    return np.array([results.mean({"noise": noise, "n": n}, method, measure) for n in _rows(results)])
 
 
-def _total() -> Vector:
-    return MEMBERS * np.array(ROWS, dtype=np.float64)
+def _rows(results: Results) -> list[int]:
+    """The numbers of rows that were run, ascending."""
+    return sorted({int(cell["n"]) for cell in results.present(CELLS)})
+
+
+def _noises(results: Results) -> list[str]:
+    return list(dict.fromkeys(str(cell["noise"]) for cell in results.present(CELLS)))
+
+
+def _total(results: Results) -> Vector:
+    return MEMBERS * np.array(_rows(results), dtype=np.float64)
 
 
 def slope(errors: Vector, against: Vector) -> float:
@@ -62,9 +71,9 @@ def slope(errors: Vector, against: Vector) -> float:
 
 
 def _tables(results: Results) -> list[Table]:
-    N = _total()
+    N = _total(results)
     rows = []
-    for noise, method in product(NOISES, _COMPARED):
+    for noise, method in product(_noises(results), _COMPARED):
         errors = _errors(results, noise, method)
         exponents = (slope(errors, N), slope(errors, theory(N)))
         rows.append((noise, method, *errors, *exponents))
@@ -74,7 +83,7 @@ def _tables(results: Results) -> list[Table]:
     )
     found = [
         (noise, method, *_errors(results, noise, method, "recovered"))
-        for noise, method in product(NOISES, _COMPARED)
+        for noise, method in product(_noises(results), _COMPARED)
     ]
     return [
         Table("l2-error by rows of the whole network", columns, tuple(rows), notes),
@@ -87,9 +96,9 @@ def _tables(results: Results) -> list[Table]:
 
 
 def _checks(results: Results) -> list[Check]:
-    N = _total()
+    N = _total(results)
     checks = []
-    for noise in NOISES:
+    for noise in _noises(results):
         for method in (PRINTED, DEFAULT):
             power = slope(_errors(results, noise, method), theory(N))
             checks.append(Check(f"{noise}: exponent of √(s log N/N), {method}", power, 0.95, False))
@@ -105,9 +114,9 @@ def _checks(results: Results) -> list[Check]:
 
 
 def _pictures(results: Results) -> list[CurvePlot]:
-    N = _total()
+    N = _total(results)
     errors, supports = [], []
-    for noise in NOISES:
+    for noise in _noises(results):
         lines = [Line(method, N, _errors(results, noise, method)) for method in _COMPARED]
         anchor = _errors(results, noise, PRINTED)
         lines.append(Line("∝ √(s log N/N)", N, theory(N) * anchor[-1] / theory(N)[-1], "fitted"))
@@ -119,7 +128,7 @@ def _pictures(results: Results) -> list[CurvePlot]:
         supports.append(
             Panel(f"{noise}: support", tuple(lines), "rows of the network, N", label, True, False)
         )
-    return [CurvePlot(RATE.name, RATE.title, (*errors, *supports), len(NOISES))]
+    return [CurvePlot(RATE.name, RATE.title, (*errors, *supports), len(errors))]
 
 
 RATE = Study(

@@ -40,6 +40,11 @@ class Results:
         for row in rows:
             self._rows[cell, str(row["method"])].append((seed, row))
 
+    def present(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Those of the cells that were run: a study may be run in part."""
+        known = {key for key, _ in self._rows}
+        return [cell for cell in cells if cell_key(cell) in known]
+
     def methods(self, cell: Cell) -> list[str]:
         """The methods of a cell, in the order they were run."""
         return [method for key, method in self._rows if key == cell_key(cell)]

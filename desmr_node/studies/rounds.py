@@ -1,7 +1,7 @@
 """Beyond the paper: error against rounds of communication and bytes sent, counted on real messages.
 
-The two schedules of deSMR run on the nodes' own machines and codec, so that network sums, masks, signatures and
-framing count; D-subGD is charged its bare vectors.
+The two schedules of deSMR run on the nodes' own machines and codec, so that network sums, masks, signatures
+and framing count; D-subGD is charged its bare vectors.
 """
 
 import numpy as np
@@ -109,7 +109,7 @@ def _ends(results: Results, cell: Cell) -> dict[str, tuple[float, float, float]]
 def _tables(results: Results) -> list[Table]:
     rows = [
         (cell["noise"], name, f"{rounds:.0f}", f"{megabytes:.2f}", error)
-        for cell in CELLS
+        for cell in results.present(CELLS)
         for name, (rounds, megabytes, error) in _ends(results, cell).items()
     ]
     columns = ("noise", "method", "rounds", "MB, whole network", "l2-error")
@@ -122,7 +122,7 @@ def _tables(results: Results) -> list[Table]:
 
 def _checks(results: Results) -> list[Check]:
     checks = []
-    for cell in CELLS:
+    for cell in results.present(CELLS):
         ends = _ends(results, cell)
         printed, stopped, oracle = ends[PRINTED], ends[STOPPED], ends[ORACLE]
         noise = cell["noise"]
@@ -149,15 +149,16 @@ def _panel(results: Results, cell: Cell, along: str) -> Panel:
 
 
 def _pictures(results: Results) -> list[CurvePlot]:
-    panels = tuple(_panel(results, cell, along) for along in ("rounds", "megabytes") for cell in CELLS)
-    return [CurvePlot(ROUNDS.name, ROUNDS.title, panels, len(CELLS))]
+    cells = results.present(CELLS)
+    panels = tuple(_panel(results, cell, along) for along in ("rounds", "megabytes") for cell in cells)
+    return [CurvePlot(ROUNDS.name, ROUNDS.title, panels, len(cells))]
 
 
 ROUNDS = Study(
     name="rounds",
     title="Error against rounds of communication and bytes (ours)",
-    about="n = 200, p = 100, ten nodes as machines on a simulated network. Here the algorithm as printed, too, "
-    "begins at the default's pilots.",
+    about="n = 200, p = 100, ten nodes as machines on a simulated network. Here the algorithm as printed "
+    "begins at the default's pilots, too.",
     cells=CELLS,
     columns=("outer", "rounds", "megabytes", "l2_error"),
     run=repetition,

@@ -1,5 +1,6 @@
 """What a study is: cells, one function that runs a repetition of a cell, and what is made of the results."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -112,6 +113,7 @@ class Study:
     checks : what the project promises of it
     pictures : what is drawn
     settings : of the methods, so that results of other settings are not mistaken for these
+    part : whether some of its cells were left out
     """
 
     name: str
@@ -124,8 +126,16 @@ class Study:
     checks: Callable[[Results], Sequence[Check]]
     pictures: Callable[[Results], Sequence[Picture]]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    part: bool = False
 
     @property
     def factors(self) -> tuple[str, ...]:
         """What its cells vary."""
         return tuple(self.cells[0])
+
+    def verdicts(self, results: Results) -> list[Check]:
+        """Its checks; of a study that was run in part, those that can be made."""
+        checks = list(self.checks(results))
+        if self.part:
+            return [check for check in checks if not math.isnan(check.measured)]
+        return checks

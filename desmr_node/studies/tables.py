@@ -1,4 +1,4 @@
-"""Tables, bounds and dot plots of the studies that vary cells: what most of the paper's tables have in common."""
+"""Tables, bounds and dot plots of studies by cell: what most of the paper's tables have in common."""
 
 from collections.abc import Mapping, Sequence
 
@@ -34,6 +34,11 @@ def named(cell: Cell) -> str:
     )
 
 
+def factors(cell: Cell) -> list[str]:
+    """The values of a cell, for the first columns of a table."""
+    return [f"{value:g}" if isinstance(value, float) else str(value) for value in cell.values()]
+
+
 def paper_figure(paper: Figures, cell: Cell, method: str, measure: str) -> float:
     """What the paper prints; NaN if it does not."""
     return paper.get(cell_key(cell), {}).get((method, measure), float("nan"))
@@ -47,10 +52,17 @@ def against_the_paper(
     if oracle:
         columns += ["oracle", f"{DEFAULT} / oracle"]
     rows: list[tuple[str | float, ...]] = []
-    for cell in cells:
+    for cell in results.present(cells):
         figure = paper_figure(paper, cell, PRINTED, measure)
         printed, default = (results.mean(cell, method, measure) for method in (PRINTED, DEFAULT))
-        row = [*cell.values(), figure, printed, printed / figure, default, default / figure]
+        row: list[str | float] = [
+            *factors(cell),
+            figure,
+            printed,
+            printed / figure,
+            default,
+            default / figure,
+        ]
         if oracle:
             told = results.mean(cell, ORACLE, measure)
             row += [told, default / told]
@@ -60,9 +72,10 @@ def against_the_paper(
 
 def all_methods(results: Results, cells: Sequence[Cell], paper: Figures, measure: str) -> Table:
     """Every method in every cell, with the paper's figure in brackets."""
+    cells = results.present(cells)
     methods = list(dict.fromkeys(method for cell in cells for method in results.methods(cell)))
     rows = [
-        (*cell.values(), *(_beside(results, paper, cell, method, measure) for method in methods))
+        (*factors(cell), *(_beside(results, paper, cell, method, measure) for method in methods))
         for cell in cells
     ]
     notes = ["Means over repetitions; the paper's figures in brackets."]
@@ -101,7 +114,7 @@ def desmr_bounds(
     paper's figure.
     """
     checks = []
-    for cell in cells:
+    for cell in results.present(cells):
         for measure in measures:
             figure = paper_figure(paper, cell, PRINTED, measure)
             what = f"{named(cell)}: {title(measure)}"
@@ -126,6 +139,7 @@ def dot_plot(
     logarithmic: bool = True,
 ) -> DotPlot:
     """Every method in every cell, the paper's deSMR beside them; medians of what has no mean."""
+    cells = results.present(cells)
     methods = list(dict.fromkeys(method for cell in cells for method in results.methods(cell)))
 
     def typical(cell: Cell, method: str) -> float:

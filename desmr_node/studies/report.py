@@ -1,0 +1,93 @@
+"""A study's tables as Markdown and as JSON: what was run, what came out, what was promised of it."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from desmr_node.studies.results import Results
+from desmr_node.studies.study import Check, Study, Table
+from desmr_node.studies.tables import figure_text
+
+
+def shown(value: str | float) -> str:
+    """A cell of a table for people; whole numbers and text as they are."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) else figure_text(float(value))
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    """How many bounds hold."""
+    return f"{sum(check.holds for check in checks)} of {len(checks)} bounds hold"
+
+
+def markdown_table(table: Table) -> str:
+    """Numbers to the right."""
+    sides = ["---:" if not isinstance(value, str) else "---" for value in table.rows[0]]
+    lines = [_line(table.columns), "|" + "|".join(sides) + "|"]
+    lines += [_line([shown(value) for value in row]) for row in table.rows]
+    if table.notes:
+        lines += ["", " ".join(table.notes)]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def markdown(study: Study, results: Results, *, level: int = 1, pictures: Sequence[str] = ()) -> str:
+    """table.md; ``level`` is that of its first heading, ``pictures`` are file names to show."""
+    checks = study.verdicts(results)
+    heading = "#" * level
+    parts = [
+        f"{heading} {study.title}",
+        f"`desmr study {study.name}`, {_repetitions(results)}. {study.about}",
+    ]
+    parts += [f"![{study.title}]({name})" for name in pictures]
+    for table in study.tables(results):
+        parts += [f"{heading}# {table.title}", markdown_table(table)]
+    parts += [f"{heading}# Bounds", f"{verdict(checks)}."]
+    short = [check for check in checks if not check.holds]
+    if short:
+        rows = tuple((check.name, check.measured, f"{check.relation} {check.bound:g}") for check in short)
+        parts += ["Short:", markdown_table(Table("", ("bound", "measured", "promised"), rows))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _repetitions(results: Results) -> str:
+    count, first = len(results.seeds), min(results.seeds)
+    return f"{count} repetition{'' if count == 1 else 's'} (seeds {first} to {max(results.seeds)})"
+
+
+def document(study: Study, results: Results) -> dict[str, Any]:
+    """The same for programs; what is not a number is null."""
+    return {
+        "study": study.name,
+        "title": study.title,
+        "repetitions": len(results.seeds),
+        "seeds": [min(results.seeds), max(results.seeds)],
+        "tables": [
+            {
+                "title": table.title,
+                "columns": list(table.columns),
+                "rows": [[_plain(value) for value in row] for row in table.rows],
+            }
+            for table in study.tables(results)
+        ],
+        "bounds": [
+            {
+                "name": check.name,
+                "measured": _plain(check.measured),
+                "relation": check.relation,
+                "bound": check.bound,
+                "holds": bool(check.holds),
+            }
+            for check in study.verdicts(results)
+        ],
+    }
+
+
+def _plain(value: str | float) -> str | float | None:
+    if isinstance(value, str | int):
+        return value
+    return float(value) if math.isfinite(value) else None
