@@ -15,12 +15,13 @@ from benchmarks import (
     consensus,
     containers,
     crime,
-    heavy_tail,
     inner_loop,
     pilot_exactness,
     pilot_speed,
     round_time,
     scale,
+    studies,
+    subgradient,
     wire_bytes,
 )
 from benchmarks.figures import parser
@@ -37,8 +38,8 @@ FIGURES: dict[str, Figure] = {
     "round_time": round_time.main,
     "containers": containers.main,
     "crime": crime.main,
-    "heavy_tail": heavy_tail.main,
-    "heavy_tail --mode paper": lambda argv: heavy_tail.main(["--mode", "paper", *argv]),
+    "subgradient": subgradient.main,
+    "studies": studies.main,
 }
 
 

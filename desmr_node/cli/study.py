@@ -118,7 +118,8 @@ def _chosen(study: "Study", only: list[str]) -> tuple[Any, ...]:
         if not equals or key not in study.factors:
             keys = ", ".join(study.factors)
             raise ConfigError(
-                f"--only {pair!r} names nothing that {study.name} varies: give KEY=VALUE, KEY of {keys}"
+                f"--only {pair!r} names nothing that {study.name} varies: give KEY=VALUE, with one of "
+                f"{keys} for KEY"
             )
         if value not in known:
             raise ConfigError(f"--only {pair!r}: {study.name} has no such {key}, but {', '.join(known)}")

@@ -97,7 +97,13 @@ def _beside(results: Results, paper: Figures, cell: Cell, method: str, measure: 
 
 def figure_text(value: float) -> str:
     """Three digits, as the paper's tables have them."""
-    return "–" if np.isnan(value) else f"{value:.3f}" if abs(value) < 1 else f"{value:.3g}"
+    if np.isnan(value):
+        return "–"
+    if value == 0:
+        return "0"
+    size = abs(value)
+    decimals = 3 if size < 1 else 2 if size < 10 else 1 if size < 100 else 0
+    return f"{value:.{decimals}f}" if size < 1e4 else f"{value:.2e}"
 
 
 def desmr_bounds(

@@ -77,3 +77,14 @@ def test_lambda_max_without_anything_to_penalise():
     assert lambda_max(np.zeros((10, 2)), y) == 0.0
     assert lambda_max(np.zeros((10, 0)), y) == 0.0
     assert lambda_max(X, 0.0 * y) == 0.0
+
+
+def test_a_path_may_stop_at_a_number_of_nonzeros():
+    X, y = _table(60, 20)
+    lams = np.geomspace(0.5, 0.01, 12)
+    whole = l1_quantile_path(X, y, lams)
+    counts = np.count_nonzero(whole, axis=1)
+    most = int(counts[6])
+    short = l1_quantile_path(X, y, lams, most=most)
+    np.testing.assert_array_equal(short, whole[: np.flatnonzero(counts > most)[0]])
+    assert len(l1_quantile_path(X, y, [0.001, 0.0005], most=1)) == 1  # the first always counts

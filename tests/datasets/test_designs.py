@@ -101,3 +101,29 @@ def test_members_are_different_and_a_seed_fixes_them():
         np.testing.assert_array_equal(y, y2)
         assert not np.array_equal(X, X3)
     assert not np.array_equal(first.datasets[0][0], first.datasets[1][0])
+
+
+def test_members_that_differ_in_covariates_draw_a_covariance_each():
+    design = simulated_network(_rng(2), m=12, n=4000, p=3, connection=0.5, heterogeneity="covariate")
+    found = {(round(X[:, 0].var()), round(np.corrcoef(X.T)[0, 1], 1)) for X, _ in design.datasets}
+    assert found == {(1, 0.1), (1, 0.3), (3, 0.1), (3, 0.3)}
+
+
+def test_members_that_differ_in_noise_draw_a_kind_each():
+    design = simulated_network(_rng(1), m=20, n=3000, p=3, connection=0.5, heterogeneity="noise")
+    kinds = set()
+    for X, y in design.datasets:
+        e = y - X @ design.coef
+        heavy, skewed = np.abs(e).max() > 50, e.min() >= 0
+        kinds.add((bool(heavy), bool(skewed)))
+    assert kinds == {(False, False), (False, True), (True, False)}
+
+
+def test_alike_members_are_drawn_as_ever():
+    """The stream of random numbers of the plain design is part of every published figure."""
+    design = simulated_network(_rng(0), m=2, n=2, p=3, connection=1.0)
+    again = _rng(0)
+    erdos_renyi(2, 1.0, again)
+    lags = np.abs(np.subtract.outer(np.arange(3), np.arange(3)))
+    X = again.standard_normal((2, 3)) @ np.linalg.cholesky(0.1**lags).T
+    np.testing.assert_array_equal(design.datasets[0][0], X)

@@ -108,3 +108,35 @@ def test_any_unit_of_the_response(unit):
 def test_other_graphs():
     for edges in ([(0, 1), (1, 2), (2, 3)], [(0, 1), (0, 2), (0, 3)], [*RING, (0, 2), (1, 3)]):
         compare(rows(), edges, FitSpec())
+
+
+def test_watching_sees_every_outer_round_and_changes_nothing():
+    spec = FitSpec(outer=3, tolerance=0.0)
+    sources, graph = check_inputs(rows(), RING, spec, 0)
+    seen = []
+    watched = reference.fit(
+        sources, graph, spec, watch=lambda ms: seen.append([m.settled.copy() for m in ms])
+    )
+    assert len(seen) == len(watched.history) == 3
+    plain = reference.fit(sources, graph, spec)
+    np.testing.assert_array_equal(watched.coef, plain.coef)
+    scaling = reference.prepare(sources, graph, spec).ground.scaling
+    last = np.stack([scaling.to_data_units(b)[0] for b in seen[-1]])
+    np.testing.assert_allclose(np.where(watched.support, last, 0.0), watched.coef, atol=1e-12)
+
+
+def test_given_initials_take_the_place_of_the_pilots():
+    spec = FitSpec()
+    data = rows()
+    sources, graph = check_inputs(data, RING, spec, 0)
+    given = [(np.full(6, 0.5 * j), float(j)) for j in range(4)]
+    prepared = reference.prepare(sources, graph, spec, initials=given)
+    for member, (coef, intercept) in zip(prepared.members, given, strict=True):
+        back = prepared.ground.scaling.to_data_units(member.settled)
+        np.testing.assert_allclose(back[0], coef, atol=1e-12)
+        assert back[1] == pytest.approx(intercept)
+    # Poor ones cost rounds, not the answer.
+    fit = reference.fit(sources, graph, spec, initials=given)
+    plain = reference.fit(sources, graph, spec)
+    assert fit.converged
+    np.testing.assert_array_equal(fit.support, plain.support)
