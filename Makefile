@@ -4,6 +4,7 @@
 # make proto, make docs   the generated code, and the reference of all settings
 # make pictures   docs/images, drawn from a demonstration
 # make figures   the long figures of benchmarks/, each printed beside its bound
+# make results   docs/results.md: every study at 100 repetitions (over an hour on two cores; goes on where it stopped)
 
 PYTHON ?= python3
 VENV := .venv
@@ -12,7 +13,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
 
-.PHONY: test lint types figures pictures proto docs demo image wheelhouse clean
+.PHONY: test lint types figures results pictures proto docs demo image wheelhouse clean
 
 $(VENV)/.installed: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -50,6 +51,11 @@ image: $(if $(wildcard deploy/wheelhouse/*.whl),,wheelhouse)
 
 figures: $(VENV)/.ready
 	$(BIN)/python -m benchmarks
+
+results: $(VENV)/.ready
+	set -e; for name in $$($(BIN)/desmr study list | awk 'NR > 1 { print $$1 }'); do \
+		$(BIN)/desmr study $$name --out desmr-study/$$name; done
+	$(BIN)/python docs/results.py desmr-study
 
 pictures: $(VENV)/.ready
 	$(BIN)/desmr demo --plot docs/images
