@@ -18,17 +18,18 @@ IMAGES = Path(__file__).with_name("images") / "studies"
 HEAD = """\
 # Results
 
-The paper's tables and figure, run again, and what the project adds to them. Written by `make results` from a full run of
-`desmr study`; `desmr study NAME --repetitions R` repeats any of it. What the paper leaves open, and what was assumed, is in
-[paper-notes.md](paper-notes.md); figures of speed, scale and the network are in [benchmarks.md](benchmarks.md).
+The paper's tables and figure, run again, and what the project adds to them. Written by `make results` from a
+full run of `desmr study`; `desmr study NAME --repetitions R` repeats any of it. What the paper leaves open,
+and what was assumed, is in [paper-notes.md](paper-notes.md); figures of speed, scale and the network are in
+[benchmarks.md](benchmarks.md).
 
 | name | what it is |
 |---|---|
 | Pooled MR | exact l1 median regression of all rows together, which nobody may compute |
 | Local MR, Avg. MR | every node by itself, exactly; the mean of these |
-| D-subGD | decentralised subgradient descent from the local fits, 500 rounds, told the pooled lambda, with the best of 24 step rules |
+| D-subGD | decentralised subgradient descent, 500 rounds from the local fits, the best of 24 step rules |
 | deLR | the paper's least squares over the same network, 500 rounds |
-| deSMR as printed | the paper's algorithm, its slips mended: linearised update, identity metric, l1, 10 x 50 rounds, from the local fits |
+| deSMR as printed | the paper's algorithm, slips mended: l1, 10 x 50 linearised rounds from the local fits |
 | desmr-node | this project's default, `FitSpec()` |
 | oracle | unpenalised median regression of all rows, told which variables are true |
 """
@@ -42,7 +43,9 @@ def found(study: Study, folder: Path) -> Results:
         results.add(key, rows)
     expected = len(study.cells) * len(results.seeds)
     if not done or len(done) != expected:
-        raise SystemExit(f"{folder}: {len(done)} of {expected} repetitions; run `desmr study {study.name}` first")
+        raise SystemExit(
+            f"{folder}: {len(done)} of {expected} repetitions; run `desmr study {study.name}` first"
+        )
     return results
 
 

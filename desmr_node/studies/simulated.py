@@ -50,7 +50,9 @@ def _study(
     compared: Methods = METHODS,
     more: Callable[[Results], list[Check]] = lambda _: [],
 ) -> Study:
-    """A table of the paper; ``shown`` are the measures in it, ``more`` are bounds beyond the usual."""
+    """A table of the paper; ``shown`` are the measures of it, ``more`` are bounds beyond the usual."""
+    printed = {measure for row in figures.values() for method, measure in row if method == PRINTED}
+    measured = [measure for measure in shown if measure in printed]
 
     def made_tables(results: Results) -> list[Table]:
         return [
@@ -59,7 +61,7 @@ def _study(
         ]
 
     def bounds(results: Results) -> list[Check]:
-        return tables.desmr_bounds(results, cells, figures) + more(results)
+        return tables.desmr_bounds(results, cells, figures, measured) + more(results)
 
     def pictures(results: Results) -> list[Picture]:
         return [tables.dot_plot(results, cells, figures, "l2_error", name, title)]
