@@ -12,7 +12,18 @@ from desmr_node.protocol import events as ev
 from desmr_node.runtime.simulation import assemble
 from desmr_node.studies import baselines, methods
 from desmr_node.studies.measures import l2_error
-from desmr_node.studies.methods import DEFAULT, ORACLE, POOLED, PRINTED, STEPS, SUBGRADIENT, Problem
+from desmr_node.studies.methods import (
+    AVERAGE,
+    DEFAULT,
+    LEAST_SQUARES,
+    LOCAL,
+    ORACLE,
+    POOLED,
+    PRINTED,
+    STEPS,
+    SUBGRADIENT,
+    Problem,
+)
 from desmr_node.studies.results import Cell, Results, Row
 from desmr_node.studies.study import Check, CurvePlot, Line, Panel, Study, Table
 
@@ -53,7 +64,9 @@ def trajectory(problem: Problem, name: str, spec: FitSpec) -> list[Row]:
     fit = simulation.result()
     end = {"rounds": fit.rounds, "megabytes": fit.bytes_sent / 1e6}
     rows[-1] = {**rows[-1], **end, "l2_error": l2_error(fit.coef, problem.truth)}
-    return rows
+    # Without a tolerance, too, a fit ends once it does not move at all: it stays where it is from then on.
+    later = range(len(rows) + 1, spec.outer + 1) if spec.tolerance == 0 else ()
+    return rows + [{**rows[-1], "outer": outer} for outer in later]
 
 
 def _subgradients(problem: Problem) -> list[Row]:
@@ -84,8 +97,9 @@ def repetition(cell: Cell, seed: int) -> list[Row]:
     longer = methods.DEFAULT_SPEC.model_copy(update={"outer": LONGER, "tolerance": 0.0})
     rows = trajectory(problem, PRINTED, methods.PRINTED_SPEC) + trajectory(problem, DEFAULT, longer)
     rows.append({**trajectory(problem, STOPPED, methods.DEFAULT_SPEC)[-1], "outer": 0})
+    rows += trajectory(problem, LEAST_SQUARES, methods.LEAST_SQUARES_SPEC)
     rows += _subgradients(problem)
-    for name in (POOLED, ORACLE):
+    for name in (POOLED, LOCAL, AVERAGE, ORACLE):
         error = l2_error(methods.METHODS[name](problem).coef, problem.truth)
         rows.append({"method": name, "outer": 0, "rounds": 0, "megabytes": 0.0, "l2_error": error})
     return rows
@@ -98,7 +112,10 @@ def _ends(results: Results, cell: Cell) -> dict[str, tuple[float, float, float]]
         (PRINTED, methods.OUTER),
         (STOPPED, 0),
         (SUBGRADIENT, SUBGRADIENT_ROUNDS // SUBGRADIENT_EVERY),
+        (LEAST_SQUARES, methods.OUTER),
         (POOLED, 0),
+        (LOCAL, 0),
+        (AVERAGE, 0),
         (ORACLE, 0),
     ):
         at = [results.mean(cell, name, key, outer=outer) for key in ("rounds", "megabytes", "l2_error")]
@@ -168,6 +185,7 @@ ROUNDS = Study(
     settings={
         PRINTED: methods.PRINTED_SPEC.model_dump(),
         DEFAULT: methods.DEFAULT_SPEC.model_dump(),
+        LEAST_SQUARES: methods.LEAST_SQUARES_SPEC.model_dump(),
         SUBGRADIENT: repr(STEPS),
     },
 )
