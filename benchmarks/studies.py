@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     studies = [STUDIES[name] for name in chosen.names or STUDIES]
     if chosen.tiny:
         small = STUDIES["sparsity"]
-        studies, chosen.repetitions = [replace(small, cells=small.cells[:1], part=True)], 1
+        studies, chosen.repetitions = [replace(small, cells=small.cells[:1], part="one cell")], 1
     with tempfile.TemporaryDirectory() as folder:
         out = chosen.out or Path(folder)
         checks = []

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from desmr_node.cli.plots.study import draw
 from desmr_node.studies import STUDIES
-from desmr_node.studies.report import markdown, verdict
+from desmr_node.studies.methods import MEANINGS
+from desmr_node.studies.report import glossary, markdown, markdown_table, verdict
 from desmr_node.studies.results import Results
 from desmr_node.studies.running import Folder
 from desmr_node.studies.study import Study
@@ -22,16 +23,6 @@ The paper's tables and figure, run again, and what the project adds to them. Wri
 full run of `desmr study`; `desmr study NAME --repetitions R` repeats any of it. What the paper leaves open,
 and what was assumed, is in [paper-notes.md](paper-notes.md); figures of speed, scale and the network are in
 [benchmarks.md](benchmarks.md).
-
-| name | what it is |
-|---|---|
-| Pooled MR | exact l1 median regression of all rows together, which nobody may compute |
-| Local MR, Avg. MR | every node by itself, exactly; the mean of these |
-| D-subGD | decentralised subgradient descent, 500 rounds from the local fits, the best of 24 step rules |
-| deLR | the paper's least squares over the same network, 500 rounds |
-| deSMR as printed | the paper's algorithm, slips mended: l1, 10 x 50 linearised rounds from the local fits |
-| desmr-node | this project's default, `FitSpec()` |
-| oracle | unpenalised median regression of all rows, told which variables are true |
 """
 
 
@@ -65,7 +56,8 @@ def main(folder: Path) -> None:
         verdicts = verdict(study.verdicts(results))
         summary.append(f"| [{study.name}](#{anchor}) | {len(results.seeds)} | {verdicts} |")
         sections.append(markdown(study, results, level=2, pictures=pictures))
-    PAGE.write_text("\n".join([HEAD, *summary, "", *sections]), encoding="utf-8")
+    methods = markdown_table(glossary(MEANINGS))
+    PAGE.write_text("\n".join([HEAD, methods, "", *summary, "", *sections]), encoding="utf-8")
 
 
 if __name__ == "__main__":

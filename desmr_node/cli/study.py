@@ -79,7 +79,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
         raise ConfigError(f"there is no study {arguments.name!r}: choose one of {', '.join(STUDIES)}")
     whole = STUDIES[arguments.name]
-    study = replace(whole, cells=_chosen(whole, arguments.only), part=bool(arguments.only))
+    study = replace(whole, cells=_chosen(whole, arguments.only), part=", ".join(arguments.only))
     out = Path(arguments.out or Path("desmr-study") / study.name)
     results = _results(whole, study, arguments, out)
     written = _write(study, results, out)
@@ -148,7 +148,7 @@ def _results(whole: "Study", study: "Study", arguments: argparse.Namespace, out:
             )
     except KeyboardInterrupt:
         print(
-            f"desmr: interrupted; {len(folder.done)} repetitions are in {out / RESULTS}, and the same "
+            f"desmr: interrupted; {len(folder.done)} runs are in {out / RESULTS}, and the same "
             "command goes on from there",
             file=sys.stderr,
         )
@@ -180,7 +180,7 @@ def _progress(name: str) -> "Iterator[Progress]":
         nonlocal told
         if (tenth := 10 * done // of) > told:
             told = tenth
-            print(f"{name}: {done} of {of} repetitions", file=sys.stderr, flush=True)
+            print(f"{name}: {done} of {of} runs", file=sys.stderr, flush=True)
 
     yield tell
 
@@ -199,7 +199,7 @@ def _write(study: "Study", results: "Results", out: Path) -> list[Path]:
 
 def _show(study: "Study", results: "Results", written: list[Path]) -> None:
     from desmr_node.cli import render
-    from desmr_node.studies.report import shown, verdict
+    from desmr_node.studies import report
 
     first, *others = study.tables(results)
     columns: dict[str, render.Side] = {}
@@ -212,11 +212,14 @@ def _show(study: "Study", results: "Results", written: list[Path]) -> None:
     short = [str(check).strip() for check in checks if not check.holds]
     render.show(
         study.title,
+        *([f"Only {study.part}."] if study.part else []),
         "",
-        render.table(columns, [[shown(value) for value in row] for row in first.rows]),
+        first.title,
+        render.table(columns, [[report.shown(value) for value in row] for row in first.rows]),
         *first.notes,
         "",
-        f"{len(results.seeds)} repetitions of {len(results.present(study.cells))} cells; {verdict(checks)}"
+        f"{report.counted(len(results.seeds), 'repetition')} of "
+        f"{report.counted(len(results.present(study.cells)), 'cell')}; {report.verdict(checks)}"
         f"{':' if short else '.'}",
         *short,
         "",

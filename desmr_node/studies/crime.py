@@ -94,7 +94,9 @@ def _checks(results: Results) -> list[Check]:
 
 def _pictures(results: Results) -> list[Picture]:
     return [
-        tables.dot_plot(results, CELLS, paper.CRIME, measure, f"{CRIME.name}-{measure}", CRIME.title)
+        tables.dot_plot(
+            results, CELLS, paper.CRIME, measure, f"{CRIME.name}-{measure}", CRIME.title, logarithmic=False
+        )
         for measure in ("rmse", "mae")
     ]
 

@@ -104,8 +104,9 @@ def _panel(results: Results, noise: str, along: str) -> Panel:
     cell = cells[0]
     x, y = results.curve(cell, DEFAULT, along, "l2_error")
     lines.append(Line(f"desmr-node, T = {cell['T']}", x, y))
+    ends = np.array([min(line.x[0] for line in lines), max(line.x[-1] for line in lines)])
     for name in (POOLED, ORACLE):
-        lines.append(Line(name, x[[0, -1]], np.full(2, results.mean(cell, name, "l2_error")), "level"))
+        lines.append(Line(name, ends, np.full(2, results.mean(cell, name, "l2_error")), "level"))
     label = "outer rounds" if along == "outer" else "ADMM rounds in all"
     return Panel(noise, tuple(lines), label, "l2-error", x_log=True)
 
@@ -119,7 +120,7 @@ def _pictures(results: Results) -> list[CurvePlot]:
 ITERATIONS = Study(
     name="iterations",
     title="Error against outer and all rounds (Figure 1)",
-    about="n = 200, p = 100, ten nodes, 50 outer rounds of T inner ones. The paper prints no figures here.",
+    about="n = 200, p = 100, ten nodes, 50 outer rounds of T inner ones. The paper gives no numbers here.",
     cells=CELLS,
     columns=("outer", "rounds", "l2_error"),
     run=repetition,

@@ -158,6 +158,17 @@ METHODS: Final[dict[str, Callable[[Problem], Estimate]]] = {
     DEFAULT: default,
     ORACLE: oracle,
 }
+#: What each is, for people who meet it in a table.
+MEANINGS: Final[dict[str, str]] = {
+    POOLED: "exact l1 median regression of all rows together, which nobody may compute",
+    LOCAL: "every node by itself, exactly",
+    AVERAGE: "the mean of the local fits",
+    SUBGRADIENT: "decentralised subgradient descent, 500 rounds from the local fits, best of 24 step rules",
+    LEAST_SQUARES: "the paper's least squares over the same network, at most 500 rounds",
+    PRINTED: "the paper's algorithm, slips mended: l1, 10 x 50 linearised rounds from the local fits",
+    DEFAULT: "this project's default, `FitSpec()`",
+    ORACLE: "unpenalised median regression of all rows, told which variables are true",
+}
 
 
 def perturbed(truth: Vector, members: int, deviation: float, rng: np.random.Generator) -> Matrix:

@@ -1,9 +1,10 @@
 """A study's tables as Markdown and as JSON: what was run, what came out, what was promised of it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from desmr_node.studies.methods import MEANINGS
 from desmr_node.studies.results import Results
 from desmr_node.studies.study import Check, Study, Table
 from desmr_node.studies.tables import figure_text
@@ -43,20 +44,35 @@ def markdown(study: Study, results: Results, *, level: int = 1, pictures: Sequen
         f"{heading} {study.title}",
         f"`desmr study {study.name}`, {_repetitions(results)}. {study.about}",
     ]
+    if study.part:
+        parts += [f"Only {study.part}."]
     parts += [f"![{study.title}]({name})" for name in pictures]
     for table in study.tables(results):
         parts += [f"{heading}# {table.title}", markdown_table(table)]
-    parts += [f"{heading}# Bounds", f"{verdict(checks)}."]
+    if level == 1:
+        compared = {name for cell in study.cells for name in results.methods(cell)}
+        named = [name for name in MEANINGS if name in compared]
+        parts += [f"{heading}# Methods", markdown_table(glossary(named))]
+    parts += [f"{heading}# Bounds", f"{verdict(checks)}; they are meant for means of 100 repetitions."]
     short = [check for check in checks if not check.holds]
     if short:
-        rows = tuple((check.name, check.measured, f"{check.relation} {check.bound:g}") for check in short)
+        rows = tuple((check.name, check.measured, f"{check.relation} {check.bound:.3g}") for check in short)
         parts += ["Short:", markdown_table(Table("", ("bound", "measured", "promised"), rows))]
     return "\n\n".join(parts) + "\n"
 
 
+def counted(count: int, noun: str) -> str:
+    """A count and its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def _repetitions(results: Results) -> str:
-    count, first = len(results.seeds), min(results.seeds)
-    return f"{count} repetition{'' if count == 1 else 's'} (seeds {first} to {max(results.seeds)})"
+    return f"{counted(len(results.seeds), 'repetition')} (seeds {min(results.seeds)} to {max(results.seeds)})"
+
+
+def glossary(names: Iterable[str]) -> Table:
+    """What the methods are."""
+    return Table("", ("method", "what it is"), tuple((name, MEANINGS[name]) for name in names))
 
 
 def document(study: Study, results: Results) -> dict[str, Any]:

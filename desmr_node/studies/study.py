@@ -113,7 +113,7 @@ class Study:
     checks : what the project promises of it
     pictures : what is drawn
     settings : of the methods, so that results of other settings are not mistaken for these
-    part : whether some of its cells were left out
+    part : which of its cells, in words, if some were left out
     """
 
     name: str
@@ -126,7 +126,7 @@ class Study:
     checks: Callable[[Results], Sequence[Check]]
     pictures: Callable[[Results], Sequence[Picture]]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    part: bool = False
+    part: str = ""
 
     @property
     def factors(self) -> tuple[str, ...]:

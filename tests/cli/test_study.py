@@ -36,9 +36,9 @@ def test_a_study_prints_its_table_and_fills_its_folder(desmr, tmp_path):
     assert code == 0
     assert "paper" in out
     assert "0.176" in out  # the paper's figure of this cell
-    assert "2 repetitions of 1 cells" in out
+    assert "2 repetitions of 1 cell;" in out
     assert "bounds hold" in out
-    assert "sparsity: 2 of 2 repetitions" in err
+    assert "sparsity: 2 of 2 runs" in err
     files = sorted(path.name for path in (tmp_path / "s").iterdir())
     assert files == ["results.csv", "sparsity.png", "sparsity.svg", "study.json", "table.md"]
     with (tmp_path / "s" / "results.csv").open() as lines:
@@ -139,4 +139,4 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     assert 1 <= done < 40
     command[command.index("40")] = str(done)
     again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert f"convergence: {done} of {done} repetitions" in again.stderr
+    assert f"convergence: {done} of {done} runs" in again.stderr

@@ -91,7 +91,7 @@ SMALL = {
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_in_small(name, tmp_path):
-    study = replace(STUDIES[name], cells=tuple(SMALL[name]), part=True)
+    study = replace(STUDIES[name], cells=tuple(SMALL[name]), part="a part")
     results = Results()
     for cell in study.cells:
         rows = study.run(cell, 0)

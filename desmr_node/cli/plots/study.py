@@ -58,8 +58,8 @@ _MARKS = {
     "D-subGD": _Mark("D", _HOLLOW, PALE, (0, (4, 1.5, 1, 1.5))),
     "deLR": _Mark("+", PALE, PALE),
     "initial estimator": _Mark("v", _HOLLOW, PALE),
-    "oracle": _Mark("|", _BLUE, _BLUE, (0, (1, 1.5))),
-    "as printed, T = 20": _Mark("v", _HOLLOW, PALE, (0, (1, 1.2))),
+    "oracle": _Mark("|", _BLUE, _BLUE, (0, (8, 1.5))),
+    "as printed, T = 20": _Mark("v", _HOLLOW, PALE, (0, (2, 1, 2, 3))),
     "as printed, T = 50": _Mark("o", _HOLLOW, INK, (0, (5, 2))),
     "as printed, T = 100": _Mark("s", _HOLLOW, PALE, (0, (4, 1.5, 1, 1.5))),
 }
@@ -142,8 +142,12 @@ def _dots(plot: DotPlot) -> "Figure":
     rows = np.arange(len(plot.lines))
     for row in rows[::2]:
         axes.axhspan(row - 0.5, row + 0.5, color=_BAND, linewidth=0)
-    for points in plot.points:
-        axes.plot(points.values, rows, linestyle="none", **_mark(points.name).options(), clip_on=False)
+    for k, points in enumerate(plot.points):
+        # A little above or below the middle of the row: marks of equal errors do not hide each other.
+        shift = 0.5 * (k / max(len(plot.points) - 1, 1) - 0.5)
+        axes.plot(
+            points.values, rows + shift, linestyle="none", **_mark(points.name).options(), clip_on=False
+        )
     if plot.logarithmic:
         _logarithmic(axes.xaxis, [v for points in plot.points for v in points.values])
     axes.set_ylim(len(plot.lines) - 0.5, -0.5)
@@ -217,21 +221,24 @@ def _handles(panels: Sequence[Panel]) -> list[Any]:
 
 
 def _panel(axes: "Axes", panel: Panel) -> None:
+    above = True
     for line in panel.lines:
         axes.plot(line.x, line.y, **_options(line))
         if line.kind == "fitted" and len(line.x):
+            # The first falls above the second: its name stands above it, the other's below.
             place = 3 * len(line.x) // 4
             axes.annotate(
                 line.name.removeprefix("fitted, "),
                 (float(line.x[place]), float(line.y[place])),
-                (-6, -5),
+                (5, 4) if above else (-6, -5),
                 textcoords="offset points",
                 size=_SIZE - 1,
-                ha="right",
-                va="top",
+                ha="left" if above else "right",
+                va="bottom" if above else "top",
                 color=INK,
                 parse_math=False,
             )
+            above = False
     if panel.x_log:
         _logarithmic(axes.xaxis, [v for line in panel.lines for v in line.x])
     if panel.y_log:
