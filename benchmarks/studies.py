@@ -19,14 +19,15 @@ from pathlib import Path
 
 from benchmarks.figures import Check, conclude, parser
 from desmr_node.studies import STUDIES
-from desmr_node.studies.running import Folder, run
+from desmr_node.studies.running import opened, run
 from desmr_node.studies.study import Study
 
 
 def verdicts(study: Study, folder: Path, repetitions: int, jobs: int) -> list[Check]:
     """Run what the folder lacks; the bounds, each with the study's name before its own."""
-    results = run(study, Folder(study, folder), repetitions=repetitions, jobs=jobs)
-    return [replace(check, name=f"{study.name}: {check.name}") for check in study.verdicts(results)]
+    with opened(study, folder) as kept:
+        results = run(study, kept, repetitions=repetitions, jobs=jobs)
+    return [replace(check, name=f"{study.name}: {check.name}") for check in study.checks(results)]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("names", nargs="*", metavar="NAME", help="of studies; all if none is given")
     options.add_argument("--out", type=Path, metavar="DIR", help="a folder with one for each study")
     chosen = options.parse_args(argv)
+    if unknown := [name for name in chosen.names if name not in STUDIES]:
+        options.error(f"no study {unknown[0]!r}: choose from {', '.join(STUDIES)}")
     studies = [STUDIES[name] for name in chosen.names or STUDIES]
     if chosen.tiny:
         small = STUDIES["sparsity"]

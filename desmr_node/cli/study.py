@@ -3,9 +3,10 @@
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,11 +56,16 @@ def add(commands: Any) -> None:
         "--scheduler", metavar="ADDRESS", help="run on the dask cluster with its scheduler here instead"
     )
     parser.add_argument(
-        "--only", nargs="+", metavar="KEY=VALUE", default=[], help="only the cells that have all these values"
+        "--only",
+        nargs="+",
+        action="extend",
+        metavar="KEY=VALUE",
+        default=[],
+        help="only the cells that have all these values",
     )
     parser.add_argument("--out", metavar="DIR", help="folder for the results (default: desmr-study/NAME)")
     parser.add_argument("--fresh", action="store_true", help="forget the results that are there already")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.set_defaults(run=_run)
 
 
@@ -86,7 +92,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         from desmr_node.studies.report import document
 
-        print(json.dumps(document(study, results) | {"files": [str(path) for path in written]}))
+        found = document(study, results) | {"files": [str(path) for path in written]}
+        print(json.dumps(found))
     else:
         _show(study, results, written)
     return 0
@@ -130,31 +137,33 @@ def _chosen(study: "Study", only: list[str]) -> tuple[Any, ...]:
 
 
 def _results(whole: "Study", study: "Study", arguments: argparse.Namespace, out: Path) -> "Results":
-    from desmr_node.errors import ConfigError
-    from desmr_node.studies.running import RESULTS, Folder, run
+    from desmr_node.studies.running import RESULTS, opened, require_joblib, run
 
+    jobs = arguments.jobs or _cores()
     plots.check_folder(out)
-    folder = Folder(whole, out, fresh=arguments.fresh)
-    try:
-        with _progress(study.name) as progress:
-            return run(
-                study,
-                folder,
-                repetitions=arguments.repetitions,
-                seed=arguments.seed,
-                jobs=arguments.jobs or _cores(),
-                scheduler=arguments.scheduler,
-                progress=progress,
+    if jobs > 1 or arguments.scheduler:
+        require_joblib()
+    # What ends the processes of a run is Ctrl-C's way out; left to itself, SIGTERM would leave them behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with opened(whole, out, fresh=arguments.fresh) as folder:
+        try:
+            with _progress(study.name) as progress:
+                return run(
+                    study,
+                    folder,
+                    repetitions=arguments.repetitions,
+                    seed=arguments.seed,
+                    jobs=jobs,
+                    scheduler=arguments.scheduler,
+                    progress=progress,
+                )
+        except KeyboardInterrupt:
+            print(
+                f"desmr: interrupted; {len(folder.done)} runs are in {out / RESULTS}, and the same command "
+                "goes on from there",
+                file=sys.stderr,
             )
-    except KeyboardInterrupt:
-        print(
-            f"desmr: interrupted; {len(folder.done)} runs are in {out / RESULTS}, and the same "
-            "command goes on from there",
-            file=sys.stderr,
-        )
-        raise
-    except MemoryError:
-        raise ConfigError("there is not enough memory for so many processes: add --jobs 1") from None
+            raise
 
 
 def _cores() -> int:
@@ -180,7 +189,8 @@ def _progress(name: str) -> "Iterator[Progress]":
         nonlocal told
         if (tenth := 10 * done // of) > told:
             told = tenth
-            print(f"{name}: {done} of {of} runs", file=sys.stderr, flush=True)
+            with suppress(OSError):  # nobody listens any more: that is no reason to stop
+                print(f"{name}: {done} of {of} runs", file=sys.stderr, flush=True)
 
     yield tell
 
@@ -188,12 +198,19 @@ def _progress(name: str) -> "Iterator[Progress]":
 def _write(study: "Study", results: "Results", out: Path) -> list[Path]:
     """table.md and the pictures; all files of the folder."""
     from desmr_node.cli.plots.study import draw
+    from desmr_node.errors import ConfigError
     from desmr_node.studies.report import markdown
     from desmr_node.studies.running import RESULTS
 
     pictures = [draw(picture, out) for picture in study.pictures(results)]
     table = out / "table.md"
-    table.write_text(markdown(study, results, pictures=[svg.name for _, svg in pictures]), encoding="utf-8")
+    try:
+        text = markdown(study, results, pictures=[svg.name for _, svg in pictures])
+        table.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{table} cannot be written ({error.strerror}): name another folder with --out"
+        ) from None
     return [out / RESULTS, table, *(path for pair in pictures for path in pair)]
 
 
@@ -208,7 +225,7 @@ def _show(study: "Study", results: "Results", written: list[Path]) -> None:
         columns[title if title not in columns else f"{title} "] = (
             "left" if isinstance(value, str) else "right"
         )
-    checks = study.verdicts(results)
+    checks = study.checks(results)
     short = [str(check).strip() for check in checks if not check.holds]
     render.show(
         study.title,

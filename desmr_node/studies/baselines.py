@@ -34,31 +34,37 @@ class Tuned:
 
     coef: Vector
     lambda_: float
+    intercept: float = 0.0
 
 
-def chosen(X: Matrix, y: Vector) -> Tuned:
+def chosen(X: Matrix, y: Vector, *, intercept: bool = False) -> Tuned:
     """Exact l1 median regression at the lambda with the smallest N log(mean |r|) + df log(N p).
 
     Only fits that leave three quarters of the rows as degrees of freedom are candidates: where there are as
     many columns as rows, a small enough lambda interpolates every row, the logarithm is minus infinity, and
     BIC would choose nothing else.
     """
-    n, p = X.shape
-    lambdas = check_grid(n, p, 0.5, "l1", _CANDIDATES) * float(np.sqrt(np.mean(np.square(X))))
-    path = l1_quantile_path(X, y, lambdas, most=n // 4)
+    lambdas = _candidates(X)
+    weights = np.ones(X.shape[1])
+    if intercept:
+        X, weights = np.column_stack([np.ones(len(y)), X]), np.append(0.0, weights)
+    path = l1_quantile_path(X, y, lambdas, weights=weights, most=len(y) // 4)
     best = int(np.argmin(_bic(X, y, path)))
-    return Tuned(path[best], float(lambdas[best]))
+    constant = float(path[best, 0]) if intercept else 0.0
+    return Tuned(path[best, int(intercept) :], float(lambdas[best]), constant)
 
 
 def interpolating(X: Matrix, y: Vector) -> Vector:
     """The same choice among all lambdas, down to the one next to zero, without that restraint."""
-    n, p = X.shape
-    lambdas = np.append(
-        check_grid(n, p, 0.5, "l1", _CANDIDATES) * float(np.sqrt(np.mean(np.square(X)))), 1e-9
-    )
-    path = l1_quantile_path(X, y, lambdas)
+    path = l1_quantile_path(X, y, np.append(_candidates(X), 1e-9))
     best: Vector = path[int(np.argmin(_bic(X, y, path)))]
     return best
+
+
+def _candidates(X: Matrix) -> Vector:
+    """Lambdas around the universal level, for columns of the size these have."""
+    n, p = X.shape
+    return check_grid(n, p, 0.5, "l1", _CANDIDATES) * float(np.sqrt(np.mean(np.square(X))))
 
 
 def _bic(X: Matrix, y: Vector, path: Matrix) -> Vector:
@@ -85,13 +91,13 @@ def told_the_support(datasets: Sequence[Dataset], truth: Vector) -> Vector:
 
 
 def lasso(X: Matrix, y: Vector) -> Vector:
-    """The lasso without intercept, its lambda chosen by n log(mean square) + df log n on a path of 50."""
+    """The lasso with an intercept, its lambda chosen by n log(mean square) + df log n on a path of 50."""
     n, p = X.shape
+    X, y = X - X.mean(axis=0), y - y.mean()
     G, c = X.T @ X / n, X.T @ y / n
     lambdas = squares_grid(c, 50)
-    path = Solver(Dense(G)).solve(
-        np.repeat(c[:, None], 50, axis=1), np.tile(lambdas, (p, 1)), np.zeros((p, 50))
-    )
+    rhs = np.repeat(c[:, None], 50, axis=1)
+    path = Solver(Dense(G)).solve(rhs, np.tile(lambdas, (p, 1)), np.zeros((p, 50)))
     squares = np.square(y[:, None] - X @ path).mean(axis=0)
     score = n * np.log(squares) + np.log(n) * np.count_nonzero(path, axis=0)
     return path[:, int(np.argmin(score))]
@@ -110,17 +116,16 @@ def metropolis(graph: Graph) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class StepRule:
-    """Length of step t = 0, 1, ...: first * decay^t / (1 + t / patience)^power."""
+    """Length of step t = 0, 1, ...: first * decay^t / (1 + t)^power."""
 
     first: float
     power: float = 0.0
     decay: float = 1.0
-    patience: float = 1.0
 
     def lengths(self, rounds: int) -> Vector:
         """All of them."""
         t = np.arange(rounds)
-        return self.first * self.decay**t / (1.0 + t / self.patience) ** self.power
+        return self.first * self.decay**t / (1.0 + t) ** self.power
 
 
 def subgradient_descent(

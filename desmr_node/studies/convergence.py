@@ -49,10 +49,14 @@ def distances(problem: Problem, method: str, rounds: int) -> Vector:
     network = prepare(problem.sources, problem.graph, spec, problem.seed, initials)
     network.open(network.plan)
     target = pooled_solution(network.members, network.plan)
-    found = []
-    for _ in range(rounds + 1):
-        found.append(np.sqrt(sum(float(np.sum((member.B - target) ** 2)) for member in network.members)))
+
+    def distance() -> float:
+        return float(np.sqrt(sum(np.sum((member.B - target) ** 2) for member in network.members)))
+
+    found = [distance()]
+    for _ in range(rounds):
         lock_step(network.members)
+        found.append(distance())
     relative: Vector = np.array(found) / found[0]
     return relative
 

@@ -166,7 +166,7 @@ MEANINGS: Final[dict[str, str]] = {
     SUBGRADIENT: "decentralised subgradient descent, 500 rounds from the local fits, best of 24 step rules",
     LEAST_SQUARES: "the paper's least squares over the same network, at most 500 rounds",
     PRINTED: "the paper's algorithm, slips mended: l1, 10 x 50 linearised rounds from the local fits",
-    DEFAULT: "this project's default, `FitSpec()`",
+    DEFAULT: "this project's default, `FitSpec()`; in `crime` with l1, in `initial` one outer round of it",
     ORACLE: "unpenalised median regression of all rows, told which variables are true",
 }
 

@@ -38,7 +38,7 @@ def _line(cells: Sequence[str]) -> str:
 
 def markdown(study: Study, results: Results, *, level: int = 1, pictures: Sequence[str] = ()) -> str:
     """table.md; ``level`` is that of its first heading, ``pictures`` are file names to show."""
-    checks = study.verdicts(results)
+    checks = study.checks(results)
     heading = "#" * level
     parts = [
         f"{heading} {study.title}",
@@ -80,6 +80,7 @@ def document(study: Study, results: Results) -> dict[str, Any]:
     return {
         "study": study.name,
         "title": study.title,
+        "only": study.part or None,
         "repetitions": len(results.seeds),
         "seeds": [min(results.seeds), max(results.seeds)],
         "tables": [
@@ -98,7 +99,7 @@ def document(study: Study, results: Results) -> dict[str, Any]:
                 "bound": check.bound,
                 "holds": bool(check.holds),
             }
-            for check in study.verdicts(results)
+            for check in study.checks(results)
         ],
     }
 

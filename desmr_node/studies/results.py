@@ -75,8 +75,9 @@ class Results:
 class ResultsFile:
     """results.csv: a block of lines for each repetition, written when it is done.
 
-    A block counts once its last line, which repeats the number of lines in its column ``of``, is there: what
-    a run that was killed left half-written is dropped when the next one opens the file.
+    Every line says which of how many of its block it is, so that half a block, which a killed run left at the
+    end, is recognised and dropped. Anything else that does not fit was changed by hand: it is refused, not
+    repaired, since a repair would throw away what took an hour to compute.
     """
 
     def __init__(self, path: Path, factors: Sequence[str], columns: Sequence[str]) -> None:
@@ -92,33 +93,37 @@ class ResultsFile:
             return {}
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{self.path} cannot be read ({error}): name another folder with --out") from None
-        lines = csv.reader(io.StringIO(text[: text.rfind("\n") + 1]))
-        if tuple(next(lines, ())) != self.header:
+        header, *lines = text.split("\n")[:-1] or [""]
+        if tuple(header.split(",")) != self.header:
             raise DataError(
                 f"{self.path} is no file of this study: name another folder with --out, or add --fresh"
             )
         blocks: dict[Key, list[Row]] = {}
-        pending: list[Row] = []
-        for line in lines:
+        open_block: list[Row] = []
+        expected: tuple[Key, int] | None = None
+        for number, line in enumerate(lines, 2):
             try:
                 key, place, of, row = self._parse(line)
-            except (ValueError, IndexError):
-                pending = []
-                continue
-            pending = [*pending, row] if place == len(pending) + 1 else []
-            if place == of and len(pending) == of:
-                blocks[key] = pending
-                pending = []
+            except (ValueError, csv.Error):
+                place = 0
+            if place != len(open_block) + 1 or (open_block and (key, of) != expected):
+                raise DataError(
+                    f"{self.path}, line {number}, does not continue the lines before it: put the file back "
+                    "as it was written, name another folder with --out, or add --fresh to begin again"
+                )
+            expected = key, of
+            open_block.append(row)
+            if place == of:
+                blocks[key], open_block = open_block, []
         return blocks
 
-    def _parse(self, line: Sequence[str]) -> tuple[Key, int, int, Row]:
+    def _parse(self, text: str) -> tuple[Key, int, int, Row]:
+        line = next(csv.reader([text], strict=True), [])
         if len(line) != len(self.header):
-            raise ValueError("torn")
+            raise ValueError(f"{len(line)} columns")
         count = len(self.factors)
         seed, place, of = (int(text) for text in line[count : count + 3])
-        measures = {
-            name: float(text) for name, text in zip(self._columns, line[count + 4 :], strict=True) if text
-        }
+        measures = {name: float(text) for name, text in zip(self._columns, line[count + 4 :], strict=True)}
         return (tuple(line[:count]), seed), place, of, {"method": line[count + 3], **measures}
 
     def rewrite(self, blocks: Mapping[Key, Sequence[Row]]) -> None:
@@ -143,5 +148,5 @@ class ResultsFile:
     def _lines(self, key: Key, rows: Sequence[Row]) -> Iterator[list[Any]]:
         cell, seed = key
         for place, row in enumerate(rows, 1):
-            measures = [row.get(name, "") for name in self._columns]
+            measures = [row[name] for name in self._columns]
             yield [*cell, seed, place, len(rows), row["method"], *measures]

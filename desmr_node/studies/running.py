@@ -1,7 +1,9 @@
 """Running a study: repetitions over cores or a dask cluster, from where the last run stopped."""
 
+import fcntl
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +14,7 @@ from desmr_node.errors import ConfigError
 from desmr_node.studies.results import Cell, Key, Results, ResultsFile, Row, cell_key
 from desmr_node.studies.study import Study
 
-RESULTS, IDENTITY = "results.csv", "study.json"
+RESULTS, IDENTITY, LOCK = "results.csv", "study.json", ".lock"
 #: Seconds to wait for a scheduler, and for its first worker.
 _PATIENCE = 10
 
@@ -31,6 +33,24 @@ def identity(study: Study) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def opened(study: Study, path: Path, *, fresh: bool = False) -> "Iterator[Folder]":
+    """The folder, for one run at a time: each writes the whole file when it begins and when it ends."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = (path / LOCK).open("w")
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another run is at work in {path}: wait for it, or name another folder with --out"
+            ) from None
+        yield Folder(study, path, fresh=fresh)
+
+
 class Folder:
     """Where a study's results are: opened by one run after another, each of which adds what is missing."""
 
@@ -40,28 +60,31 @@ class Folder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             if fresh:
-                (path / RESULTS).unlink(missing_ok=True)
-                (path / IDENTITY).unlink(missing_ok=True)
+                self._put_away()
             self._claim()
             self.done: dict[Key, list[Row]] = self.file.read()
             self.file.rewrite(self.done)  # without what a killed run left half-written
         except OSError as error:
             raise _unwritable(path, error) from None
 
+    def _put_away(self) -> None:
+        """Older results are kept under another name: a word on the command line should not cost an hour."""
+        if (self.path / RESULTS).exists():
+            (self.path / RESULTS).replace(self.path / f"{RESULTS}.old")
+        (self.path / IDENTITY).unlink(missing_ok=True)
+
     def _claim(self) -> None:
         mine, note = identity(self.study), self.path / IDENTITY
-        if not note.exists():
+        try:
+            theirs = json.loads(note.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
             if (self.path / RESULTS).exists():
                 raise ConfigError(
                     f"{self.path} holds a {RESULTS} without the {IDENTITY} that says where it is from: "
                     "name another folder with --out, or add --fresh to begin again"
-                )
+                ) from None
             note.write_text(json.dumps(mine, indent=1) + "\n", encoding="utf-8")
             return
-        try:
-            theirs = json.loads(note.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            theirs = {}
         if theirs != mine:
             what = next((key for key in mine if mine[key] != _get(theirs, key)), "content")
             raise ConfigError(
@@ -113,7 +136,7 @@ def run(
 ) -> Results:
     """All repetitions of all cells that the folder does not hold yet; then everything it holds of them.
 
-    Repetition r has seed + r, in every cell: cells that differ in noise alone share their graphs and rows.
+    Repetition r has seed + r, in every cell.
     """
     wanted = [(cell, seed + r) for r in range(repetitions) for cell in study.cells]
     keys = [(cell_key(cell), s) for cell, s in wanted]
@@ -142,17 +165,26 @@ def _outcomes(
     if scheduler is None and jobs == 1:
         yield from (_work(study.run, cell, seed) for cell, seed in tasks)
         return
-    joblib = _joblib()
+    joblib = require_joblib()
     with ExitStack() as stack:
         if scheduler is not None:
             stack.enter_context(_connected(scheduler))
             stack.enter_context(joblib.parallel_config(backend="dask", wait_for_workers_timeout=_PATIENCE))
             jobs = -1
         parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        yield from parallel(joblib.delayed(_work)(study.run, cell, seed) for cell, seed in tasks)
+        try:
+            yield from parallel(joblib.delayed(_work)(study.run, cell, seed) for cell, seed in tasks)
+        except Exception as error:
+            if not isinstance(error, BrokenExecutor) and not type(error).__module__.startswith("distributed"):
+                raise
+            raise ConfigError(
+                f"a process that computed was lost ({type(error).__name__}); what is done is kept, and the "
+                "same command goes on from there; if memory ran out, add --jobs 1"
+            ) from None
 
 
-def _joblib() -> Any:
+def require_joblib() -> Any:
+    """The module, or a sentence about where to get it."""
     try:
         import joblib  # type: ignore[import-untyped]  # it ships no types
     except ImportError:
@@ -174,7 +206,7 @@ def _connected(address: str) -> Iterator[None]:
         ) from None
     try:
         client = Client(address, timeout=_PATIENCE)  # type: ignore[no-untyped-call]  # it has no types
-    except (OSError, TimeoutError, ValueError) as error:
+    except Exception as error:  # bad addresses raise all kinds
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(
             f"no dask scheduler answers at {address} ({reason}): start one with `dask scheduler`, and name "
@@ -188,6 +220,11 @@ def _connected(address: str) -> Iterator[None]:
                 f"the dask scheduler at {address} has no workers: start some with `dask worker {address}`"
             ) from None
         _require_same_release(client, address)
+        if sum(client.ncores().values()) < 2:  # type: ignore[no-untyped-call]  # likewise
+            raise ConfigError(
+                f"the dask cluster at {address} has a single thread, which is no gain: add workers, or leave "
+                "--scheduler out"
+            )
         yield
 
 

@@ -1,6 +1,5 @@
 """What a study is: cells, one function that runs a repetition of a cell, and what is made of the results."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -132,10 +131,3 @@ class Study:
     def factors(self) -> tuple[str, ...]:
         """What its cells vary."""
         return tuple(self.cells[0])
-
-    def verdicts(self, results: Results) -> list[Check]:
-        """Its checks; of a study that was run in part, those that can be made."""
-        checks = list(self.checks(results))
-        if self.part:
-            return [check for check in checks if not math.isnan(check.measured)]
-        return checks

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from desmr_node.core.arrays import Vector
 from desmr_node.studies.methods import DEFAULT, ORACLE, PRINTED
 from desmr_node.studies.paper import Figures
 from desmr_node.studies.results import Cell, Results, cell_key
@@ -81,7 +82,13 @@ def all_methods(results: Results, cells: Sequence[Cell], paper: Figures, measure
         for cell in cells
     ]
     notes = ["Means over repetitions; the paper's figures in brackets."]
-    if any("median" in str(value) for row in rows for value in row):
+    uncertain = [results.values(cell, method, measure) for cell in cells for method in (PRINTED, DEFAULT)]
+    relative = [v.std(ddof=1) / np.sqrt(len(v)) / v.mean() for v in uncertain if len(v) > 1 and v.mean() > 0]
+    if relative and measure != "rounds":
+        notes.append(
+            f"Standard errors of the means of {PRINTED} and {DEFAULT}: at most {100 * max(relative):.2g} %."
+        )
+    if any(", median " in str(value) for row in rows for value in row):
         notes.append("Where a mean is more than twice the median the median is given, too.")
     return Table(f"All methods: {title(measure)}", (*cells[0], *methods), tuple(rows), tuple(notes))
 
@@ -91,10 +98,14 @@ def _beside(results: Results, paper: Figures, cell: Cell, method: str, measure: 
     if not len(values):
         return "–"
     text = figure_text(float(values.mean()))
-    if values.mean() > _SKEWED * np.median(values):
+    if _is_skewed(values):
         text += f", median {figure_text(float(np.median(values)))}"
     figure = paper_figure(paper, cell, method, measure)
     return text if np.isnan(figure) else f"{text} ({figure_text(figure)})"
+
+
+def _is_skewed(values: Vector) -> bool:
+    return bool(values.mean() > _SKEWED * np.median(values))
 
 
 def figure_text(value: float) -> str:
@@ -157,15 +168,12 @@ def dot_plot(
         values = results.values(cell, method, measure)
         if not len(values):
             return float("nan")
-        mean, median = float(values.mean()), float(np.median(values))
-        return median if mean > _SKEWED * median else mean
+        return float(np.median(values) if _is_skewed(values) else values.mean())
 
     points = [Points(method, tuple(typical(cell, method) for cell in cells)) for method in methods]
     printed = tuple(paper_figure(paper, cell, PRINTED, measure) for cell in cells)
     points.append(Points("deSMR, paper", printed))
-    means = [results.values(cell, method, measure) for cell in cells for method in results.methods(cell)]
-    skewed = any(values.mean() > _SKEWED * np.median(values) for values in means)
     label = f"{title(measure)}, mean over repetitions"
-    if skewed:
+    if any(_is_skewed(results.values(cell, m, measure)) for cell in cells for m in results.methods(cell)):
         label += " (median where the mean is more than twice as large)"
     return DotPlot(name, heading, tuple(map(named, cells)), tuple(points), label, logarithmic)

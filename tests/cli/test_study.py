@@ -40,7 +40,7 @@ def test_a_study_prints_its_table_and_fills_its_folder(desmr, tmp_path):
     assert "bounds hold" in out
     assert "sparsity: 2 of 2 runs" in err
     files = sorted(path.name for path in (tmp_path / "s").iterdir())
-    assert files == ["results.csv", "sparsity.png", "sparsity.svg", "study.json", "table.md"]
+    assert files == [".lock", "results.csv", "sparsity.png", "sparsity.svg", "study.json", "table.md"]
     with (tmp_path / "s" / "results.csv").open() as lines:
         rows = list(csv.DictReader(lines))
     assert len(rows) == 2 * 8

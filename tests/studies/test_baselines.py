@@ -45,6 +45,17 @@ def test_the_chosen_lambda_has_the_smallest_bic_of_the_path(design):
         assert bic(fit.coef) < bic(other) + 2.0  # the grid is coarse: a neighbour may be a little better
 
 
+def test_an_intercept_is_fitted_and_not_penalised(design):
+    X, y = design.datasets[2]
+    with_constant = baselines.chosen(X, y + 100.0, intercept=True)
+    same = baselines.chosen(X, y, intercept=True)
+    assert with_constant.intercept == pytest.approx(same.intercept + 100.0)
+    np.testing.assert_allclose(with_constant.coef, same.coef, atol=1e-8)
+    peer = QuantileRegressor(quantile=0.5, alpha=same.lambda_ / 2, solver="highs").fit(X, y)
+    loss = objective(X, y - same.intercept, same.coef, same.lambda_)
+    assert loss == pytest.approx(objective(X, y - peer.intercept_, peer.coef_, same.lambda_), rel=1e-9)
+
+
 def test_bic_without_restraint_interpolates_where_there_are_as_many_columns_as_rows():
     """The paper's Local MR column: F1 0.186 at n = p = 100 is the score of all variables at once."""
     design = simulated_network(np.random.default_rng(0), noise_name="cauchy", m=2, n=40, p=40, connection=1.0)
@@ -68,8 +79,9 @@ def test_the_lasso_is_scikit_learns(design):
     X, y = design.datasets[1]
     b = baselines.lasso(X, y)
     # At the lambda that explains b: its largest correlation with the residuals.
-    lam = np.abs(X.T @ (y - X @ b) / len(y)).max()
-    peer = Lasso(alpha=lam, fit_intercept=False, tol=1e-10, max_iter=100_000).fit(X, y)
+    residuals = y - X @ b
+    lam = np.abs(X.T @ (residuals - residuals.mean()) / len(y)).max()
+    peer = Lasso(alpha=lam, tol=1e-10, max_iter=100_000).fit(X, y)
     np.testing.assert_allclose(b, peer.coef_, atol=1e-6)
 
 

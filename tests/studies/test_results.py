@@ -11,7 +11,7 @@ OTHER = {"noise": "normal", "n": 200}
 ROWS = [
     {"method": "a", "at": 1.0, "error": 0.1},
     {"method": "a", "at": 2.0, "error": 1 / 3},
-    {"method": "b, quoted", "error": 2.0},
+    {"method": "b, quoted", "at": 0.0, "error": 2.0},
 ]
 
 
@@ -37,12 +37,28 @@ def test_a_torn_end_costs_only_the_last_repetition(file, lost):
     assert list(file.read()) == [(cell_key(CELL), 0)]
 
 
-def test_a_torn_block_does_not_spoil_the_next(file):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: [*lines[:2], *lines[3:]],  # a line is missing
+        lambda lines: [
+            lines[0],
+            *sorted(lines[1:], key=lambda line: line.split(",")[5]),
+        ],  # as a spreadsheet would
+        lambda lines: [*lines[:3], lines[3].replace("b, quoted", 'b"'), *lines[4:]],
+        lambda lines: [*lines[:2], "cauchy,200,0,2,3,a,2.0,", *lines[3:]],  # a measure is missing
+        lambda lines: [*lines[:2], lines[5], lines[3], *lines[4:]],  # lines of two repetitions
+        lambda lines: [*lines[:2], "x" * 200_000, *lines[3:]],
+    ],
+)
+def test_what_was_changed_by_hand_is_refused_not_thrown_away(file, change):
     file.append((cell_key(CELL), 0), ROWS)
-    lines = file.path.read_text().splitlines(keepends=True)
-    file.path.write_text("".join(lines[:-1]) + lines[-1][:9] + "\n")
     file.append((cell_key(CELL), 1), ROWS)
-    assert list(file.read()) == [(cell_key(CELL), 1)]
+    changed = "\n".join(change(file.path.read_text().splitlines())) + "\n"
+    file.path.write_text(changed)
+    with pytest.raises(DataError, match=r"line \d+, does not continue the lines before it"):
+        file.read()
+    assert file.path.read_text() == changed
 
 
 def test_no_file_is_no_results(tmp_path):

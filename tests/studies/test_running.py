@@ -8,7 +8,7 @@ import pytest
 
 from desmr_node.errors import ConfigError, DataError
 from desmr_node.studies import running
-from desmr_node.studies.running import Folder, run
+from desmr_node.studies.running import Folder, opened, run
 
 from .conftest import counting
 
@@ -67,12 +67,37 @@ def test_an_interrupted_run_keeps_what_is_done(quick_study, tmp_path):
     assert len(Folder(study, tmp_path).done) == 2
 
 
+def test_two_runs_do_not_write_into_one_folder(quick_study, tmp_path):
+    first, second = opened(quick_study(), tmp_path), opened(quick_study(), tmp_path)
+    with first, pytest.raises(ConfigError, match="another run is at work"), second:
+        pass
+    with opened(quick_study(), tmp_path) as folder:
+        assert folder.done == {}
+
+
+def test_an_empty_note_is_no_claim(quick_study, tmp_path):
+    (tmp_path / "study.json").write_text("")
+    run(quick_study(), Folder(quick_study(), tmp_path), repetitions=1)
+    assert len(Folder(quick_study(), tmp_path).done) == 2
+
+
+def dying(cell, seed):
+    os.kill(os.getpid(), 9)
+
+
+def test_a_worker_that_is_killed_is_a_sentence(quick_study, tmp_path):
+    study = quick_study(dying)
+    with pytest.raises(ConfigError, match=r"was lost \(TerminatedWorkerError\); what is done is kept"):
+        run(study, Folder(study, tmp_path), repetitions=1, jobs=2)
+
+
 def test_results_of_other_settings_are_not_mixed(quick_study, tmp_path):
     Folder(quick_study(tau=1.0), tmp_path)
     Folder(quick_study(tau=1.0), tmp_path)
     with pytest.raises(ConfigError, match=r"another settings.*--fresh"):
         Folder(quick_study(tau=2.0), tmp_path)
     Folder(quick_study(tau=2.0), tmp_path, fresh=True)
+    assert (tmp_path / "results.csv.old").exists()  # put away, not destroyed
 
 
 def test_a_results_file_from_elsewhere_is_left_alone(quick_study, tmp_path):
@@ -120,10 +145,11 @@ from pathlib import Path
 
 if __name__ == "__main__":
     study = replace(HEAVY_TAIL, cells=HEAVY_TAIL.cells[:1])
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster:
         folder = Folder(HEAVY_TAIL, Path(sys.argv[1]))
         run(study, folder, repetitions=2, scheduler=cluster.scheduler_address)
-    print(len(folder.done))
+        at_work = [name for name in cluster.scheduler.task_prefixes if "work" in name]
+    print(len(folder.done), len(at_work))
 """
 
 
@@ -144,7 +170,7 @@ def test_a_dask_cluster_gives_the_same_file(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "2"
+    assert done.stdout.split() == ["2", "1"]  # two repetitions, by one kind of task of the scheduler's
     study = replace(HEAVY_TAIL, cells=HEAVY_TAIL.cells[:1])
     run(study, Folder(HEAVY_TAIL, tmp_path / "here"), repetitions=2)
     lines = [(tmp_path / where / "results.csv").read_text().splitlines() for where in ("dask", "here")]

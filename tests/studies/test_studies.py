@@ -85,7 +85,7 @@ SMALL = {
     "crime": [{"scenario": "original"}],
     "rounds": [{"noise": "exponential"}],
     "convergence": [{"p_c": 0.8}],
-    "rate": [{"noise": "cauchy", "n": 100}, {"noise": "cauchy", "n": 200}],
+    "rate": [{"noise": "cauchy", "n": n} for n in (100, 200, 400)],
 }
 
 
@@ -102,8 +102,8 @@ def test_in_small(name, tmp_path):
     for table in study.tables(results):
         assert len(table.rows) >= 1
         assert all(len(row) == len(table.columns) for row in table.rows)
-    assert all(np.isfinite(check.measured) for check in study.verdicts(results))
-    assert len(study.verdicts(results)) >= 2
+    assert all(np.isfinite(check.measured) for check in study.checks(results))
+    assert len(study.checks(results)) >= 2
     for picture in study.pictures(results):
         for path in draw(picture, tmp_path):
             assert path.stat().st_size > 5000

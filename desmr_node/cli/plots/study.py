@@ -48,6 +48,8 @@ _MARKS = {
     "desmr-node, as it stops": _Mark("*", _BLUE, _BLUE),
     "desmr-node, to the end": _Mark("o", _BLUE, _BLUE),
     "desmr-node, SCAD": _Mark("P", _HOLLOW, _BLUE),
+    "desmr-node, no intercept": _Mark("h", _HOLLOW, _BLUE),
+    "Pooled MR, intercept": _Mark("s", PALE, PALE),
     "desmr-node": _Mark("o", INK, INK),
     "deSMR, paper": _Mark("x", INK, INK),
     "deSMR as printed": _Mark("o", _HOLLOW, INK, (0, (5, 2))),
