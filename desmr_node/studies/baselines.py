@@ -91,9 +91,8 @@ def told_the_support(datasets: Sequence[Dataset], truth: Vector) -> Vector:
 
 
 def lasso(X: Matrix, y: Vector) -> Vector:
-    """The lasso with an intercept, its lambda chosen by n log(mean square) + df log n on a path of 50."""
+    """The lasso without intercept, its lambda chosen by n log(mean square) + df log n on a path of 50."""
     n, p = X.shape
-    X, y = X - X.mean(axis=0), y - y.mean()
     G, c = X.T @ X / n, X.T @ y / n
     lambdas = squares_grid(c, 50)
     rhs = np.repeat(c[:, None], 50, axis=1)
