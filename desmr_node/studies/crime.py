@@ -105,8 +105,8 @@ def _checks(results: Results) -> list[Check]:
             checks.append(Check(name, ratio, bound))
     for cell in results.present([clean]):
         for measure in ("rmse", "mae"):
-            # Splits differ in difficulty, and the paper's are unknown: deLR on the same ones takes that out. On
-            # poisoned data it would measure how badly least squares is bent, which is another matter.
+            # Splits differ in difficulty, and the paper's are unknown: deLR on the same ones takes that out.
+            # On poisoned data it would measure how badly least squares is bent, which is another matter.
             ours, least_squares = (results.mean(cell, m, measure) for m in (DEFAULT, LEAST_SQUARES))
             theirs = [tables.paper_figure(paper.CRIME, cell, m, measure) for m in (PRINTED, LEAST_SQUARES)]
             name = f"{cell['scenario']}: {tables.title(measure)}, {DEFAULT} / deLR on the same splits"
