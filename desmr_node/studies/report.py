@@ -56,7 +56,9 @@ def markdown(study: Study, results: Results, *, level: int = 1, pictures: Sequen
     parts += [f"{heading}# Bounds", f"{verdict(checks)}; they are meant for means of 100 repetitions."]
     short = [check for check in checks if not check.holds]
     if short:
-        rows = tuple((check.name, check.measured, f"{check.relation} {check.bound:.3g}") for check in short)
+        rows = tuple(
+            (check.name, f"{check.measured:.4g}", f"{check.relation} {check.bound:.3g}") for check in short
+        )
         parts += ["Short:", markdown_table(Table("", ("bound", "measured", "promised"), rows))]
     return "\n\n".join(parts) + "\n"
 
