@@ -140,9 +140,9 @@ def _results(whole: "Study", study: "Study", arguments: argparse.Namespace, out:
     from desmr_node.studies.running import RESULTS, opened, require_joblib, run
 
     jobs = arguments.jobs or _cores()
-    plots.check_folder(out)
     if jobs > 1 or arguments.scheduler:
-        require_joblib()
+        require_joblib()  # first: its remedy brings matplotlib as well
+    plots.check_folder(out)
     # What ends the processes of a run is Ctrl-C's way out; left to itself, SIGTERM would leave them behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with opened(whole, out, fresh=arguments.fresh) as folder:
