@@ -85,6 +85,8 @@ class Member:
         self.source, self.spec, self.neighbours, self.rng = source, spec, neighbours, rng
         self.penalty = penalty(spec.penalty)
         self.initial = initial
+        #: The first estimate once it is known, on the network's scale.
+        self.pilot: Vector | None = None
 
     # -- before the first round ------------------------------------------------------------------------
 
@@ -116,7 +118,9 @@ class Member:
             self.settled = np.zeros(order)
             self.linear = surrogate.linear_term_of_squares(self.rows.blocks(), order, self.weight)
         else:
-            self.settled = self._first_estimate()
+            if self.pilot is None:
+                self.pilot = self._first_estimate()
+            self.settled = self.pilot
             self.linear = np.zeros(order)
             for Z, t in self.rows.blocks():
                 counts += FIRST_BINS.count(np.abs(t - Z @ self.settled)[:, None])[:, 0]

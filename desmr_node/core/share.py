@@ -3,10 +3,11 @@
 `begin` and `answer` each return the next request; whoever drives a `Share` (a node's machine, through its
 worker) knows how to carry requests over a network and nothing of statistics. The story is that of
 `reference.fit`, told from one member's chair. Between two requests all state is in plain attributes, and
-`awaiting` names the method that will take the next answer.
+`awaiting` names the method that will take the next answer. `progress` is what a share that starts again from
+the same rows must be told to be where this one is, and `resume` takes it: the rest follows from the rows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import cast
 
@@ -93,7 +94,30 @@ class Neighbours:
 Answer = Contribution | Neighbours
 
 
-def _digest(source: RowSource) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a share has come, as of the last network sum it was told. Nothing in it is a row.
+
+    Totals of the sums so far (but of the outer rounds' reports, whose verdicts are in ``history``), the
+    pilot, and the member's state: vectors and duals at the beginning of outer round ``plan``.
+    """
+
+    moments: Moments | None = None
+    spreads: Spreads | None = None
+    start: Start | None = None
+    pilot: Vector | None = None
+    plan: Plan | None = None
+    settled: Vector | None = None
+    vectors: Matrix | None = None
+    duals: Matrix | None = None
+    accepted: tuple[Plan, Verdict] | None = None
+    history: tuple[OuterRound, ...] = ()
+    closing: bool = False
+    ballot: Ballot | None = None
+    loss: Closing | None = None
+
+
+def rows_secret(source: RowSource) -> bytes:
     """A secret that only the holder of the rows can know, and that is the same in every run."""
     digest = sha256(b"desmr filler")
     for X, y in source.blocks():
@@ -111,6 +135,7 @@ class Share:
     member: Member
     ground: Ground
     plan: Plan
+    kept: tuple[Matrix, Matrix]
     result: Result
     model: tuple[Vector, float]
 
@@ -118,6 +143,12 @@ class Share:
         self.source, self.holdout, self.spec, self.seed = source, holdout, spec, seed
         self.accepted: tuple[Plan, Verdict] | None = None
         self.history: list[OuterRound] = []
+        self.moments: Moments | None = None
+        self.spreads: Spreads | None = None
+        self.totals: Start | None = None
+        self.ballot: Ballot | None = None
+        self.loss: Closing | None = None
+        self.closing = False
         self.sums = 0
         self.inner = 0
         self.awaiting = ""
@@ -127,13 +158,72 @@ class Share:
         """The network is known: look at the rows."""
         stream = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index,)))
         self.graph = graph
-        self.secret = _digest(self.source)
+        self.secret = rows_secret(self.source)
         self.member = Member(self.source, self.spec, graph.neighbours[index], stream)
         return self._sum("scaling", self.member.moments(), "_centre")
 
     def answer(self, answer: Answer) -> Request:
         """Take what was asked for, and say what comes next."""
         return cast(Request, getattr(self, self.awaiting)(answer))
+
+    def progress(self) -> Progress:
+        """Where the share stands, right after it was told a sum."""
+        told = Progress(self.moments, self.spreads, self.totals)
+        if self.spreads is not None:
+            told = replace(told, pilot=self.member.pilot)
+        if not self.history:
+            return told
+        member = self.member
+        return replace(
+            told,
+            plan=self.plan,
+            settled=member.settled,
+            vectors=self.kept[0],
+            duals=self.kept[1],
+            accepted=self.accepted,
+            history=tuple(self.history),
+            closing=self.closing,
+            ballot=self.ballot,
+            loss=self.loss,
+        )
+
+    def resume(self, graph: Graph, index: int, progress: Progress) -> Request:
+        """Like `begin`, for a share that was there before: the request it made when `progress` was noted.
+
+        The same steps are taken from the same totals, all but the pilot's and the finished outer rounds'.
+        """
+        request = self.begin(graph, index)
+        if progress.moments is None:
+            return request
+        request = self._centre(progress.moments)
+        if progress.spreads is None:
+            return request
+        self.member.pilot = progress.pilot
+        request = self._pilot(progress.spreads)
+        if progress.start is None:
+            return request
+        request = self._connect(progress.start)
+        if progress.plan is None:
+            return request
+        assert progress.settled is not None  # all of an outer round's state is there, or nothing
+        assert progress.vectors is not None
+        assert progress.duals is not None
+        member = self.member
+        member.settled, member.kept_B, member.kept_duals = (
+            progress.settled,
+            progress.vectors,
+            progress.duals,
+        )
+        self.accepted, self.history = progress.accepted, list(progress.history)
+        self.sums += len(self.history)
+        if not progress.closing:
+            return self._open(progress.plan)
+        request = self._vote(progress.plan)
+        if progress.ballot is not None:
+            request = self._close(progress.ballot)
+        if progress.loss is not None:
+            request = self._evaluate(progress.loss)
+        return request
 
     def _sum(self, stage: str, part: Contribution, then: str, gram_exponent: int = 0) -> Sum:
         self.sums += 1
@@ -149,6 +239,8 @@ class Share:
         return self._sum("scaling", self.member.spreads(agreement.centre(moments, self.spec)), "_pilot")
 
     def _pilot(self, spreads: Spreads) -> Request:
+        assert self.moments is not None  # the sum before this one
+        self.spreads = spreads
         self.ground = agreement.survey(self.moments, spreads, self.graph, self.spec)
         mean_square = spreads.squares / self.ground.total_rows / np.square(self.ground.scaling.spread)
         exponent = int(np.frexp(max(float(mean_square.max()), 1.0))[1])
@@ -157,7 +249,7 @@ class Share:
     def _connect(self, start: Start) -> Request:
         spec, ground = self.spec, self.ground
         tau = penalty_parameter(self.graph, spec.max_lag) if spec.tau == "auto" else spec.tau
-        self.start = start.pilot
+        self.totals, self.start = start, start.pilot
         self.member.connect(agreement.metric(start, ground, spec), tau, start.pilot)
         return self._open(agreement.first_plan(start, ground, spec))
 
@@ -165,6 +257,8 @@ class Share:
 
     def _open(self, plan: Plan) -> Request:
         self.plan, self.inner = plan, 0
+        if self.history:  # as they are before the round takes what it carries over
+            self.kept = self.member.kept_B, self.member.kept_duals
         self.member.open(plan)
         return self._exchange()
 
@@ -204,8 +298,7 @@ class Share:
             self.accepted = self.plan, verdict
         if verdict.outcome != "converged" and len(self.history) < self.spec.outer:
             return self._open(verdict.following)
-        self.plan = verdict.following
-        return self._sum("closing", self.member.vote(self._level()), "_close")
+        return self._vote(verdict.following)
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -218,6 +311,11 @@ class Share:
     def _level(self) -> float:
         return self._lambda() / self._curvature()
 
+    def _vote(self, plan: Plan) -> Request:
+        self.plan, self.closing = plan, True
+        self.kept = self.member.kept_B, self.member.kept_duals
+        return self._sum("closing", self.member.vote(self._level()), "_close")
+
     def _close(self, ballot: Ballot) -> Request:
         self.ballot = ballot
         support = agreement.majority(ballot.votes, self.ground.size)
@@ -225,6 +323,8 @@ class Share:
         return self._sum("closing", self.member.close(self.mean), "_evaluate")
 
     def _evaluate(self, closing: Closing) -> Request:
+        assert self.ballot is not None  # the sum before this one
+        self.loss = closing
         penalty, start_penalty = (
             self._curvature() * self.member.penalty_value(b, self._level()) for b in (self.mean, self.start)
         )
