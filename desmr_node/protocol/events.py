@@ -6,6 +6,7 @@ from desmr_node.core.fit import MemberFit
 from desmr_node.core.graph import Graph
 from desmr_node.core.share import Answer, Request
 from desmr_node.protocol.messages import Message
+from desmr_node.protocol.place import Place
 from desmr_node.protocol.seal import Seal
 
 # -- events --------------------------------------------------------------------------------------------------
@@ -14,6 +15,14 @@ from desmr_node.protocol.seal import Seal
 @dataclass(frozen=True, slots=True)
 class Called:
     """The operator wants a fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The node was killed in the middle of a fit, or at its end; it was here, and had this seal."""
+
+    place: Place
+    seal: Seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,7 @@ class Ticked:
 
 Event = (
     Called
+    | Resumed
     | Enrolled
     | Declined
     | Connected
@@ -133,10 +143,11 @@ class Enrol:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The membership is known: what the worker's share of the fit starts with."""
+    """The membership is known: what the worker's share of the fit starts with. ``again``: after a restart."""
 
     graph: Graph
     index: int
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +156,18 @@ class Compute:
 
     ticket: int
     answer: Begin | Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write down where the node stands, and its worker; before anything that comes after is carried out."""
+
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The fit is off: there is no place to go back to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,4 +187,4 @@ class Report:
     grave: bool = False
 
 
-Effect = Send | Drop | Enrol | Compute | Keep | Report
+Effect = Send | Drop | Enrol | Compute | Save | Forget | Keep | Report

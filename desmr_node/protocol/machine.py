@@ -3,6 +3,7 @@
 Phases, and what moves a node from one to the next:
 
     IDLE        no fit yet                          -- Called -->                         MEETING
+                                                    -- Resumed -->    GATHERING, COMPUTING or DONE
     MEETING     waiting for all neighbours          -- all greeted, Enrolled -->          GATHERING
     GATHERING   flooding introductions              -- flood 0 closed -->                 COMPUTING
     COMPUTING   the worker is busy                  -- Computed(Sum) -->                  SUMMING
@@ -18,7 +19,11 @@ for an older one it changes over; later it waits until the present fit is over. 
 Stopped, an Abort from a neighbour, a broken worker, a neighbour that refuses us or is away for longer than
 `patience` leads to FAILED, and all neighbours are told. A node moves as soon as its neighbours allow; only
 sums wait for everybody. What a slower neighbour may lack of a finished fit is kept until the next one begins,
-and that begins when no neighbour needs it any more. The statistics are the worker's: the machine carries its
+and that begins when no neighbour needs it any more.
+
+A node that is killed loses nothing: its place (`protocol.place`) is saved before anything is sent that
+follows from it, and Resumed takes it back there. What it did since it does again, to the same bits, from what
+its neighbours still hold and repeat. The statistics are the worker's: the machine carries its
 requests and knows nothing of them.
 """
 
@@ -44,12 +49,14 @@ from desmr_node.protocol.messages import (
     Hello,
     Introduction,
     Message,
+    Part,
     Record,
     Reject,
     Schema,
     Standing,
     Vector,
 )
+from desmr_node.protocol.place import Place
 from desmr_node.protocol.rounds import Rounds
 from desmr_node.protocol.seal import Seal
 
@@ -78,6 +85,7 @@ _ENROLLING = frozenset({Phase.MEETING, Phase.GATHERING})
 #: What each event means in each phase. A pair that is not here is a bug of ours, and raises.
 TABLE: dict[type[Event], dict[frozenset[Phase], str]] = {
     ev.Called: {RESTING: "_meet", IN_A_FIT | {Phase.MEETING}: "_ignore"},
+    ev.Resumed: {frozenset({Phase.IDLE}): "_resume", frozenset(Phase) - {Phase.IDLE}: "_ignore"},
     ev.Enrolled: {_ENROLLING: "_gather", frozenset(Phase) - _ENROLLING: "_ignore"},
     ev.Declined: {_ENROLLING: "_decline", frozenset(Phase) - _ENROLLING: "_ignore"},
     ev.Connected: {frozenset(Phase): "_greet"},
@@ -107,6 +115,7 @@ _BUNDLE = 1 << 20
 class Setup:
     """What a node is, for as long as its process lives. ``patience`` in seconds, or infinity.
 
+    ``inner_rounds`` is how many an outer round has: what a neighbour holds for a node that was killed.
     ``last_fit`` is the number of the last fit it finished in an earlier life. ``defaults`` of the settings
     are for neighbours of an older release, which may not know all of them. ``version`` and
     ``oldest_version`` are the wire versions it speaks, ``release`` is for people.
@@ -118,6 +127,7 @@ class Setup:
     schema: Schema
     settings: dict[str, str] = field(hash=False)
     max_lag: int = 0
+    inner_rounds: int = 0
     patience: float = 60.0
     incarnation: int = 0
     last_fit: int = 0
@@ -154,6 +164,7 @@ class Machine:
     """One node. `handle` is the only way in; everything else is to be read."""
 
     _seal: Seal
+    _own: Introduction
 
     def __init__(self, setup: Setup, now: float) -> None:
         self.setup = setup
@@ -172,6 +183,9 @@ class Machine:
         #: What the members of the last fit that failed were told.
         self._aborted: Abort | None = None
         self._early: dict[tuple[str, str], Record] = {}
+        self._introductions: tuple[Introduction, ...] = ()
+        #: A sum was closed, and the worker told: what it asks for next is the place to come back to.
+        self._unsaved = False
         self._called = 0
         self._enrolling = 0
         self._ticket = 0
@@ -217,7 +231,9 @@ class Machine:
     def hello(self) -> Hello:
         """What this node says first on every stream."""
         setup = self.setup
-        standing = Standing(self.fit, self.phase in IN_A_FIT, max(self.rounds.outer, 0), self.rounds.inner)
+        active, rounds = self.phase in IN_A_FIT, self.rounds
+        finished = self.phase is Phase.DONE and self._finished == self.fit
+        standing = Standing(self.fit, active, max(rounds.outer, 0), rounds.inner, finished)
         return Hello(
             network=setup.network,
             node=setup.node,
@@ -309,7 +325,7 @@ class Machine:
         self._note(name, hello.standing)
         if newly:
             self._report(f"{name} is up{self._other_release(peer)}")
-        if restarted and self._counts_on(name):
+        if restarted and self._counts_on(name) and not self._is_back(hello.standing):
             raise FitFailure(
                 f"{name} was restarted in the middle of the fit and has lost its place: start again"
             )
@@ -336,6 +352,10 @@ class Machine:
             return False
         return self.roster is not None or name in self.flood.records
 
+    def _is_back(self, standing: Standing) -> bool:
+        """Whether a restarted peer is still in the present fit, or holds all that we may lack of it."""
+        return standing.fit == self.fit and (standing.active or standing.finished)
+
     def _refuse(self, name: str, reason: str) -> None:
         if self.peers[name].state == "refused":
             return  # each end tells the other what it has found: once is enough
@@ -356,7 +376,7 @@ class Machine:
                 if flood:
                     flood.forget(name)
                     self._send_records(name, flood.number, flood.news_for(name))
-            for vector in self.rounds.retained:
+            for vector in self.rounds.lacked_by(standing.outer, standing.inner):
                 self._send(name, vector)
         if self._finished:
             self._send(name, Done(self._finished))
@@ -414,8 +434,10 @@ class Machine:
         self.roster, self.rounds, self.members = None, Rounds({}, 0), ()
         for peer in self.peers.values():
             peer.faulty = False
-        own = seal.introduce(tuple(self.peers))
-        self.flood = sums.Flood(0, own, self.peers, None)
+        self._own = seal.introduce(tuple(self.peers))
+        self._introductions, self._unsaved = (), False
+        self.flood = sums.Flood(0, self._own, self.peers, None)
+        self._save()
         self._report(f"fit {self.fit} begins")
         self._progress()
         self._spread()
@@ -441,6 +463,7 @@ class Machine:
         self.phase, self.ended = Phase.FAILED, self._now
         self.reason = reason if origin == self.setup.node else f"{origin}: {reason}"
         self._enrolling = 0
+        self._effects.append(ev.Forget())
         self._effects.append(ev.Report(f"fit failed: {self.reason}", grave=True))
         if off:
             self.fit, self._aborted = off, Abort(off, origin, reason)
@@ -538,18 +561,67 @@ class Machine:
         if self.flood is None or self.phase not in (Phase.GATHERING, Phase.SUMMING) or self.flood.missing():
             return
         if self.phase is Phase.GATHERING:
-            roster = sums.Roster(self.flood.records)
-            self._seal.close(self.flood.records)
-            self.roster, self.members = roster, roster.names
-            self.rounds = Rounds({k: roster.index[k] for k in self.peers}, self.setup.max_lag)
+            roster = self._constitute(replays=0)
             self._report(f"members: {', '.join(roster.names)}")
+            self._unsaved = True
             self._compute(ev.Begin(roster.graph, roster.index[self.setup.node]))
         else:
             request = self._request
             assert isinstance(request, Sum)
             words = sums.total(self.flood.records, packing_of(request.part))
             kind: type[Contribution] = type(request.part)
+            self._unsaved = True
             self._compute(unpack(kind, words, request.part, len(self.members), request.gram_exponent))
+
+    def _constitute(self, replays: int) -> sums.Roster:
+        """All introductions are in: these are the members."""
+        assert self.flood is not None
+        records = self.flood.records
+        self.roster = roster = sums.Roster(records)
+        self._seal.close(records)
+        self.members = roster.names
+        self._introductions = tuple(r for r in records.values() if isinstance(r, Introduction))
+        self.rounds = Rounds({k: roster.index[k] for k in self.peers}, self.setup.max_lag, replays)
+        return roster
+
+    # -- killed and back -------------------------------------------------------------------------------
+
+    def _save(self, finished: bool = False) -> None:
+        """Our place, as of the last sum. With a lag, steps depend on what came in time and are no replay."""
+        if self.setup.max_lag > 0:
+            return
+        assert self.flood is not None
+        parts = tuple(r for r in self.flood.records.values() if isinstance(r, Part))
+        vectors = self.rounds.of_this_outer_round()
+        place = Place(self.fit, self._own, self._introductions, self.flood.number, parts, vectors, finished)
+        self._effects.append(ev.Save(place))
+
+    def _resume(self, event: ev.Resumed) -> None:
+        place, self._seal = event.place, event.seal
+        self.fit, self.began, self._own = place.fit, self._now, place.own
+        self.phase, self.flood = Phase.GATHERING, sums.Flood(0, place.own, self.peers, None)
+        self._progress()
+        if not place.introductions:
+            self._report(f"back in fit {self.fit}, among the first")
+            return
+        try:
+            for introduction in place.introductions:
+                self._seal.admit(introduction)
+                self.flood.keep(introduction)
+        except PeerFault as fault:
+            raise FitFailure(f"the fit cannot be taken up again: a neighbour {fault}") from None
+        roster = self._constitute(replays=self.setup.inner_rounds)
+        self.rounds.resume(place.vectors)
+        if place.number:
+            own = next(part for part in place.parts if part.origin == self.setup.node)
+            self.flood = sums.Flood(place.number, own, self.peers, roster)
+            for part in place.parts:
+                self.flood.keep(part)
+        if place.finished:
+            self.phase, self._finished, self.ended = Phase.DONE, self.fit, self._now
+            return
+        self._report(f"back in fit {self.fit}, after sum {place.number}")
+        self._compute(ev.Begin(roster.graph, roster.index[self.setup.node], again=True))
 
     # -- the worker ------------------------------------------------------------------------------------
 
@@ -562,6 +634,9 @@ class Machine:
         if event.ticket != self._ticket:
             return
         self._progress()
+        if self._unsaved and not isinstance(event.request, Finished):
+            self._save()
+        self._unsaved = False
         match event.request:
             case Sum() as request:
                 self._open_sum(request)
@@ -581,6 +656,7 @@ class Machine:
                 self.phase, self.reason, self.ended = Phase.DONE, fit.message, self._now
                 self._finished = self.fit
                 self._effects.append(ev.Keep(self.fit, fit, self.members))
+                self._save(finished=True)
                 self._report(f"fit {self.fit} is done: {fit.message}")
                 for name in self.peers:
                     self._send(name, Done(self.fit))

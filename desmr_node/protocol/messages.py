@@ -26,12 +26,16 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a node stands: the latest fit it knows of, whether that is under way, and its place in it."""
+    """Where a node stands: the latest fit it knows of, whether that is under way, and its place in it.
+
+    ``finished``: it has ended that fit well, and holds what a neighbour may lack of it.
+    """
 
     fit: int = 0
     active: bool = False
     outer: int = 0
     inner: int = 0
+    finished: bool = False
 
     def progress(self) -> tuple[int, bool, int, int]:
         """Orders the standings of one process in time: nobody enters a fit again that it has left."""

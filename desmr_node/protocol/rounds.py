@@ -3,6 +3,8 @@
 In lock-step a neighbour that has our vector of round t can be at most at t + 1; with `max_lag` it may go that
 many rounds further without hearing from us. It may have opened the next outer round while we still add up the
 last one, but cannot get past that round's first vector. Anything beyond this window is the peer's fault.
+A node that was killed and starts an outer round again finds its neighbours further on in it, or in the next
+one: `replays` widens the window to the rounds they hold for it.
 """
 
 from collections import deque
@@ -16,18 +18,36 @@ from desmr_node.protocol.messages import Vector
 class Rounds:
     """Vectors received and sent in the present outer round, and the first ones of the next."""
 
-    def __init__(self, neighbours: dict[str, int], max_lag: int) -> None:
+    def __init__(self, neighbours: dict[str, int], max_lag: int, replays: int = 0) -> None:
         self.neighbours, self.max_lag = neighbours, max_lag
+        self._ahead, self._ahead_next = max(max_lag + 1, replays), replays
         self.outer, self.inner = -1, 0
         self._own: dict[int, Matrix] = {}
         self._received: dict[str, dict[int, Matrix]] = {k: {} for k in neighbours}
-        self._early: dict[str, Matrix] = {}
+        self._early: dict[str, dict[int, Matrix]] = {}
         #: The last round up to which all of a neighbour's vectors are in: a gap would leave a pair unmatched.
         self._reach = dict.fromkeys(neighbours, -1)
         self._matched = dict.fromkeys(neighbours, -1)
-        #: What a neighbour may still lack: it is at most `max_lag` + 1 rounds behind, and of the rounds
-        #: before its own it may lack `max_lag` more.
-        self.retained: deque[Vector] = deque(maxlen=2 * max_lag + 2)
+        #: Our vectors of this outer round and the last: a neighbour that was killed may need them all again.
+        self.retained: deque[Vector] = deque()
+
+    def resume(self, sent: tuple[Vector, ...]) -> None:
+        """All rounds up to these, our last ones, are behind us."""
+        self.retained.extend(sent)
+        if sent:
+            last = sent[-1]
+            self.outer, self.inner = last.outer, last.inner
+            self._own[last.inner] = last.B
+            self._reach = dict.fromkeys(self.neighbours, last.inner)
+            self._matched = dict.fromkeys(self.neighbours, last.inner)
+
+    def lacked_by(self, outer: int, inner: int) -> list[Vector]:
+        """What a neighbour may lack that is in this round."""
+        return [v for v in self.retained if (v.outer, v.inner) >= (outer, inner - self.max_lag)]
+
+    def of_this_outer_round(self) -> tuple[Vector, ...]:
+        """Our vectors since the last sum."""
+        return tuple(v for v in self.retained if v.outer == self.outer)
 
     def advance(self, vector: Vector) -> None:
         """Our own vector of the next round is ready."""
@@ -37,10 +57,12 @@ class Rounds:
             for peer, received in self._received.items():
                 received.clear()
                 self._reach[peer] = -1
-                if peer in self._early:
-                    received[0] = self._early[peer]
-                    self._reach[peer] = 0
+                received.update(self._early.get(peer, {}))
+                while self._reach[peer] + 1 in received:
+                    self._reach[peer] += 1
             self._early.clear()
+            while self.retained and self.retained[0].outer < vector.outer - 1:
+                self.retained.popleft()
             self._matched = dict.fromkeys(self.neighbours, -1)
         self.inner = vector.inner
         self._own[vector.inner] = vector.B
@@ -48,14 +70,14 @@ class Rounds:
 
     def receive(self, peer: str, vector: Vector) -> bool:
         """Keep a neighbour's vector; False if it is stale or known already."""
-        if vector.outer == self.outer + 1 and vector.inner == 0:
-            if peer in self._early:
-                return False
-            self._early[peer] = vector.B
-            return True
+        if vector.outer == self.outer + 1 and vector.inner <= self._ahead_next:
+            early = self._early.setdefault(peer, {})
+            known = vector.inner in early
+            early.setdefault(vector.inner, vector.B)
+            return not known
         if vector.outer < self.outer:
             return False
-        if vector.outer > self.outer or vector.inner > self.inner + self.max_lag + 1:
+        if vector.outer > self.outer or vector.inner > self.inner + self._ahead:
             raise PeerFault(
                 f"sent round ({vector.outer}, {vector.inner}) while we are at ({self.outer}, {self.inner}): "
                 "further ahead than it can be"

@@ -19,6 +19,9 @@ class Signer(Protocol):
     def certificate(self) -> bytes:
         """What others verify our signatures with."""
 
+    def secret(self) -> bytes:
+        """The key, if it lies in no file of its own; else nothing."""
+
     def sign(self, data: bytes) -> bytes:
         """Our signature."""
 
@@ -32,6 +35,9 @@ class Seal(Protocol):
     @property
     def fit(self) -> int:
         """The number of the fit."""
+
+    def secrets(self) -> tuple[bytes, bytes]:
+        """What a node that was killed needs to make this seal again."""
 
     def introduce(self, neighbours: tuple[str, ...]) -> Introduction:
         """Our record of flood 0."""
@@ -56,6 +62,10 @@ class Sealed:
         self.network, self.node, self.fit, self.key, self.signer = network, node, fit, key, signer
         self._verifiers: dict[str, Verifier] = {}
         self._masks: Masks | None = None
+
+    def secrets(self) -> tuple[bytes, bytes]:
+        """Mask key and, where there is no certificate, signing key: for the node's own snapshot only."""
+        return self.key.private_bytes(), self.signer.secret()
 
     def introduce(self, neighbours: tuple[str, ...]) -> Introduction:
         """Our neighbours and keys, signed."""
@@ -106,6 +116,10 @@ class Open:
 
     def __init__(self, node: str, fit: int) -> None:
         self.node, self.fit = node, fit
+
+    def secrets(self) -> tuple[bytes, bytes]:
+        """None."""
+        return b"", b""
 
     def introduce(self, neighbours: tuple[str, ...]) -> Introduction:
         """Our neighbours."""

@@ -247,6 +247,7 @@ def _hello(hello: Hello) -> pb.Hello:
         method=hello.method,
         release=_sentence(hello.release, _LONGEST_RELEASE),
         defaults=hello.defaults,
+        finished=hello.standing.finished,
     )
 
 
@@ -265,7 +266,9 @@ def _read_hello(hello: pb.Hello) -> Hello:
         incarnation=hello.incarnation,
         schema=Schema(_text(hello.response, "response"), features),
         settings=settings,
-        standing=Standing(_key(hello.fit), hello.active, _key(hello.outer), _key(hello.inner)),
+        standing=Standing(
+            _key(hello.fit), hello.active, _key(hello.outer), _key(hello.inner), hello.finished
+        ),
         version=_key(hello.version),
         oldest_version=_key(hello.oldest_version),
         method=_key(hello.method) or 1,  # nodes that do not say compute by the first

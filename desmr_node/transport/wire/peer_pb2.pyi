@@ -37,7 +37,7 @@ class Envelope(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., reject: _Optional[_Union[Reject, _Mapping]] = ..., vector: _Optional[_Union[Vector, _Mapping]] = ..., flood: _Optional[_Union[Flood, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("version", "oldest_version", "network", "node", "incarnation", "response", "features", "settings", "fit", "active", "outer", "inner", "method", "release", "defaults")
+    __slots__ = ("version", "oldest_version", "network", "node", "incarnation", "response", "features", "settings", "fit", "active", "outer", "inner", "method", "release", "defaults", "finished")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class Hello(_message.Message):
     METHOD_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     DEFAULTS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
     version: int
     oldest_version: int
     network: str
@@ -82,7 +83,8 @@ class Hello(_message.Message):
     method: int
     release: str
     defaults: _containers.ScalarMap[str, str]
-    def __init__(self, version: _Optional[int] = ..., oldest_version: _Optional[int] = ..., network: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., response: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., settings: _Optional[_Mapping[str, str]] = ..., fit: _Optional[int] = ..., active: _Optional[bool] = ..., outer: _Optional[int] = ..., inner: _Optional[int] = ..., method: _Optional[int] = ..., release: _Optional[str] = ..., defaults: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    finished: bool
+    def __init__(self, version: _Optional[int] = ..., oldest_version: _Optional[int] = ..., network: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., response: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., settings: _Optional[_Mapping[str, str]] = ..., fit: _Optional[int] = ..., active: _Optional[bool] = ..., outer: _Optional[int] = ..., inner: _Optional[int] = ..., method: _Optional[int] = ..., release: _Optional[str] = ..., defaults: _Optional[_Mapping[str, str]] = ..., finished: _Optional[bool] = ...) -> None: ...
 
 class Reject(_message.Message):
     __slots__ = ("reason",)
