@@ -26,9 +26,10 @@ from desmr_node.errors import ConfigError, DataError
 from desmr_node.protocol import events as ev
 from desmr_node.protocol.machine import Phase, Setup
 from desmr_node.protocol.messages import Schema
+from desmr_node.protocol.place import Place
 from desmr_node.protocol.seal import Seal, Sealed, Signer
 from desmr_node.protocol.sealing import MaskKey
-from desmr_node.runtime import results
+from desmr_node.runtime import checkpoint, results
 from desmr_node.runtime.admin import Admin
 from desmr_node.runtime.audit import AuditLog
 from desmr_node.runtime.metrics import Metrics, gauge, memory_bytes, per_peer
@@ -94,6 +95,7 @@ class Daemon:
     node: Node
     admin: Admin
     identity: Renewal | None
+    _seal: Sealed
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
@@ -129,7 +131,10 @@ class Daemon:
             own = None if identity is None else identity()
             signer: Signer = BareSigner() if own is None else CertificateSigner(own)
             refusal = declined or (own and expired(own))
-            return refusal or Sealed(config.network, config.node, fit, MaskKey.generate(), signer)
+            if refusal:
+                return refusal
+            self._seal = Sealed(config.network, config.node, fit, MaskKey.generate(), signer)
+            return self._seal
 
         def keep(number: int, fit: MemberFit, members: tuple[str, ...]) -> None:
             self._keep(number, fit, members, schema)
@@ -141,6 +146,7 @@ class Daemon:
             schema=schema,
             settings=settings_of(config.fit, config.seed),
             max_lag=config.fit.max_lag,
+            inner_rounds=config.fit.inner,
             patience=float("inf") if config.patience == "forever" else config.patience,
             incarnation=secrets.randbits(64),
             last_fit=self.result["fit"] if self.result else 0,
@@ -151,7 +157,17 @@ class Daemon:
         limits = codec.Limits.of(len(table.features), config.fit.lambdas)
         worker = Worker(table.rows, holdout, config.fit, config.seed)
         audit = AuditLog(config.state / "audit.jsonl")
-        self.node = Node(setup, worker, enrol=enrol, keep=keep, audit=audit, metrics=metrics, limits=limits)
+        setting = checkpoint.Setting.of(setup, checkpoint.rows_digest(worker.rows_secret()))
+        self.node = Node(
+            setup,
+            worker,
+            enrol=enrol,
+            keep=keep,
+            save=lambda place: self._save(place, setting),
+            audit=audit,
+            metrics=metrics,
+            limits=limits,
+        )
         addresses = {n.id: n.address if config.dials(n) else None for n in config.neighbours}
         self.streams = self.node.streams = Streams(
             config.node,
@@ -175,6 +191,7 @@ class Daemon:
         )
         if declined is not None:
             log.warning(f"this node {declined}: no fit can begin while it is a member")
+        self._resume(setting)
         if config.autostart and self.result is None:
             self.node.tell(ev.Called())
         self.streams.dial()
@@ -224,6 +241,49 @@ class Daemon:
             log.error(
                 f"the result could not be written to {config.state} ({error.strerror}): `desmr result` has it"
             )
+
+    # -- killed and back -------------------------------------------------------------------------------
+
+    def _save(self, place: Place | None, setting: checkpoint.Setting) -> None:
+        """Without a snapshot the fit goes on; it is only a crash of this node that it would not survive."""
+        state = self.config.state
+        try:
+            if place is None:
+                checkpoint.forget(state)
+                return
+            share = self.node.worker.share
+            checkpoint.save(
+                state, checkpoint.Snapshot(setting, place, share.progress(), *self._seal.secrets())
+            )
+        except OSError as error:
+            self.node.warn(
+                self.config.node,
+                f"no snapshot could be written to {state} ({error.strerror}): "
+                "if this node is killed now, the fit is lost to it",
+            )
+
+    def _resume(self, setting: checkpoint.Setting) -> None:
+        """Back to where the node was when it was killed, if it was in a fit."""
+        config = self.config
+        snapshot, complaints = checkpoint.load(config.state, setting)
+        for complaint in complaints:
+            log.warning(f"{complaint}; it is not used")
+        if snapshot is None:
+            return
+        own = None if self.identity is None else self.identity()
+        if own is not None and own.certificate_der != snapshot.place.own.certificate:
+            log.warning(
+                f"fit {snapshot.place.fit} cannot be taken up again: "
+                "the node's certificate was replaced while it was down"
+            )
+            return
+        signer: Signer = BareSigner(snapshot.signing_key) if own is None else CertificateSigner(own)
+        self._seal = Sealed(
+            config.network, config.node, snapshot.place.fit, MaskKey(snapshot.mask_key), signer
+        )
+        self._sent_before = dict.fromkeys(self.node.machine.peers, 0)
+        self.node.worker.resumed = snapshot.progress
+        self.node.tell(ev.Resumed(snapshot.place, self._seal))
 
     # -- metrics ---------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from desmr_node.protocol import events as ev
 from desmr_node.protocol.faults import PeerFault
 from desmr_node.protocol.machine import Machine, Phase, Setup
 from desmr_node.protocol.messages import Abort, Message
+from desmr_node.protocol.place import Place
 from desmr_node.protocol.seal import Seal
 from desmr_node.runtime.audit import AuditFailed, AuditLog
 from desmr_node.runtime.metrics import Metrics
@@ -39,6 +40,7 @@ class Node:
         *,
         enrol: Enrolment,
         keep: Callable[[int, MemberFit, tuple[str, ...]], None],
+        save: Callable[[Place | None], None],
         audit: AuditLog,
         metrics: Metrics,
         limits: codec.Limits,
@@ -49,7 +51,7 @@ class Node:
         self._changed: asyncio.Event | None = None
         #: Fails with whatever broke this node, if it is our own fault.
         self.crashed: asyncio.Future[None] = self._loop.create_future()
-        self._enrol, self._keep, self._audit = enrol, keep, audit
+        self._enrol, self._keep, self._save, self._audit = enrol, keep, save, audit
         self._events: deque[ev.Event] = deque()
         self._handling = False
         self._timer: asyncio.TimerHandle | None = None
@@ -183,6 +185,10 @@ class Node:
                     self._events.append(
                         ev.Declined(fit, seal) if isinstance(seal, str) else ev.Enrolled(seal)
                     )
+                case ev.Save(place):
+                    self._save(place)
+                case ev.Forget():
+                    self._save(None)
                 case ev.Keep(number, fit, members):
                     self._keep(number, fit, members)
         if message is not None:

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +15,7 @@ from desmr_node.core.fit import MemberFit
 from desmr_node.core.spec import FitSpec
 from desmr_node.errors import DataError
 from desmr_node.protocol.messages import Schema
+from desmr_node.runtime.files import replace_file
 
 
 def document(
@@ -79,8 +79,8 @@ def read(folder: Path, network: str, node: str) -> dict[str, Any] | None:
 
 def write(folder: Path, result: dict[str, Any]) -> None:
     """Write both files, each complete or not at all."""
-    _replace(folder / "result.json", json.dumps(result, indent=1) + "\n")
-    _replace(folder / "coefficients.csv", coefficients_csv(result))
+    replace_file(folder / "result.json", (json.dumps(result, indent=1) + "\n").encode())
+    replace_file(folder / "coefficients.csv", coefficients_csv(result).encode())
 
 
 def coefficients_csv(result: Mapping[str, Any]) -> str:
@@ -93,21 +93,3 @@ def coefficients_csv(result: Mapping[str, Any]) -> str:
     for name, value in result["coefficients"].items():
         writer.writerow([name, repr(value), "yes" if name in support else "no"])
     return table.getvalue()
-
-
-def _replace(path: Path, text: str) -> None:
-    """Whoever reads the path sees the old content or the new, never half of it."""
-    draft = path.with_name(path.name + ".new")
-    try:
-        with open(draft, "w", encoding="utf-8", opener=_private) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

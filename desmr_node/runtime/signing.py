@@ -4,7 +4,14 @@ from datetime import UTC, datetime
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_der_public_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_der_private_key,
+    load_der_public_key,
+)
 
 from desmr_node.protocol.faults import PeerFault
 from desmr_node.protocol.seal import Verifier
@@ -17,6 +24,10 @@ class CertificateSigner:
     def __init__(self, identity: tls.Identity) -> None:
         self._identity = identity
         self.certificate = identity.certificate_der
+
+    def secret(self) -> bytes:
+        """Nothing: the key lies beside its certificate."""
+        return b""
 
     def sign(self, data: bytes) -> bytes:
         """Our signature."""
@@ -37,11 +48,15 @@ class CertificateSigner:
 class BareSigner:
     """For a network without certificates: signatures still tie an origin's records together."""
 
-    def __init__(self) -> None:
-        self._key = tls.new_key()
+    def __init__(self, secret: bytes = b"") -> None:
+        self._key = _read_key(secret) if secret else tls.new_key()
         self.certificate = self._key.public_key().public_bytes(
             Encoding.DER, PublicFormat.SubjectPublicKeyInfo
         )
+
+    def secret(self) -> bytes:
+        """The key: a node that was killed must sign with the same one."""
+        return self._key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
 
     def sign(self, data: bytes) -> bytes:
         """Our signature."""
@@ -56,3 +71,9 @@ class BareSigner:
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise PeerFault(f"passed on an introduction of {origin} without a usable key") from None
         return lambda data, signature: tls.verify_signature(key, data, signature)
+
+
+def _read_key(secret: bytes) -> ec.EllipticCurvePrivateKey:
+    key = load_der_private_key(secret, password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)  # a snapshot of ours holds no other
+    return key

@@ -16,7 +16,9 @@ from desmr_node.errors import ConfigError, DataError, DesmrError
 from desmr_node.protocol import events as ev
 from desmr_node.protocol.machine import RESTING, Machine, Phase, Setup
 from desmr_node.protocol.messages import Schema
+from desmr_node.protocol.place import Place
 from desmr_node.protocol.seal import Open, Seal
+from desmr_node.runtime import checkpoint
 from desmr_node.runtime.settings import settings_of
 from desmr_node.runtime.worker import Worker
 from desmr_node.transport.simulated import Change, Delivery, SimulatedNetwork
@@ -24,6 +26,8 @@ from desmr_node.transport.simulated import Change, Delivery, SimulatedNetwork
 _DEFAULT = FitSpec()
 #: Seconds until a neighbour that broke the protocol may try again.
 _REDIAL = 1.0
+#: Seconds after its start at which a node can be reached.
+_LISTENS = 1e-3
 
 
 class Simulation:
@@ -42,26 +46,34 @@ class Simulation:
         self.workers, self.network, self.seals = dict(nodes), network, seals
         self.edges = [(min(edge), max(edge)) for edge in edges]
         self.fits: dict[str, MemberFit] = {}
+        #: What each node's disk holds, if nodes are to be killed.
+        self.disks: dict[str, bytes | None] | None = None
+        #: Nodes that are down, until when; and after how many effects a node is killed, for how long.
+        self.down: dict[str, float] = {}
+        self.fuses: dict[str, tuple[int, float]] = {}
+        self.killed = 0
+        self._schema, self._patience = schema, patience
         self.network.connect(self.edges)
         links: dict[str, set[str]] = {name: set() for name in nodes}
         for one, other in self.edges:
             links[one].add(other)
             links[other].add(one)
-        self.machines = {
-            name: Machine(
-                Setup(
-                    network="simulation",
-                    node=name,
-                    neighbours=tuple(sorted(links[name])),
-                    schema=schema,
-                    settings=settings_of(worker.spec, worker.seed),
-                    max_lag=worker.spec.max_lag,
-                    patience=patience,
-                ),
-                now=0.0,
-            )
-            for name, worker in nodes.items()
-        }
+        self._links = {name: tuple(sorted(links[name])) for name in nodes}
+        self.machines = {name: Machine(self._setup(name), now=0.0) for name in nodes}
+
+    def _setup(self, name: str) -> Setup:
+        worker = self.workers[name]
+        return Setup(
+            network="simulation",
+            node=name,
+            neighbours=self._links[name],
+            schema=self._schema,
+            settings=settings_of(worker.spec, worker.seed),
+            max_lag=worker.spec.max_lag,
+            inner_rounds=worker.spec.inner,
+            patience=self._patience,
+            incarnation=self.killed,
+        )
 
     def run(self, until: float = float("inf"), *, callers: Iterable[str] | None = None) -> None:
         """Start a fit everywhere (or at the callers) and go on until every node rests, or time is up."""
@@ -72,22 +84,25 @@ class Simulation:
 
     def at_rest(self) -> bool:
         """Whether no node takes part in a fit, or waits for one."""
-        return all(m.phase in RESTING for m in self.machines.values())
+        return not self.down and all(m.phase in RESTING for m in self.machines.values())
 
     def step(self, until: float = float("inf")) -> bool:
         """Let one thing happen, or the next deadline pass; False if there is nothing more before `until`."""
         if self.network.imminent():  # no deadline can come first, and there may be hundreds to look at
             deadline = self.network.now
         else:
-            deadline = min(min(m.deadline() for m in self.machines.values()), until)
+            deadlines = [m.deadline() for name, m in self.machines.items() if name not in self.down]
+            deadline = min([*deadlines, *self.down.values(), until])
         happening = self.network.next(deadline)
         if happening is not None:
             self.happen(happening)
         elif deadline >= until:
             return False
         else:
+            for name in [name for name, end in self.down.items() if end <= self.network.now]:
+                self.revive(name)
             for name, machine in self.machines.items():
-                if machine.deadline() <= self.network.now:
+                if machine.deadline() <= self.network.now and name not in self.down:
                     self.tell(name, ev.Ticked())
         return True
 
@@ -103,8 +118,10 @@ class Simulation:
     def tell(self, name: str, event: ev.Event) -> None:
         """Let a node handle an event, and carry its effects out."""
         queue = [event]
-        while queue:
+        while queue and name not in self.down:
             for effect in self.machines[name].handle(queue.pop(0), self.network.now):
+                if name in self.fuses and self._burns_down(name):
+                    return
                 match effect:
                     case ev.Send(peer, message):
                         self.network.send(name, peer, message)
@@ -117,8 +134,50 @@ class Simulation:
                     case ev.Drop(peer, _, fault):
                         now = self.network.now
                         self.network.cut(name, peer, now, now + _REDIAL if fault else float("inf"))
-                    case ev.Report():
+                    case ev.Save(place) if self.disks is not None:
+                        self.disks[name] = self._snapshot(name, place)
+                    case ev.Forget() if self.disks is not None:
+                        self.disks[name] = None
+                    case ev.Report() | ev.Save() | ev.Forget():
                         pass
+
+    # -- nodes that are killed -------------------------------------------------------------------------
+
+    def kill(self, name: str, until: float) -> None:
+        """As by SIGKILL, now: all but its disk is gone, and its streams break. It is started again later."""
+        self.killed += 1
+        self.down[name] = until
+        self.fuses.pop(name, None)
+        for one, other in self.edges:
+            if name in (one, other):
+                self.network.cut(one, other, self.network.now, until + _LISTENS)
+
+    def revive(self, name: str) -> None:
+        """Start a node that was killed: it knows what its disk holds."""
+        del self.down[name]
+        self.workers[name] = self.workers[name].anew()
+        self.machines[name] = Machine(self._setup(name), now=self.network.now)
+        data = self.disks.get(name) if self.disks is not None else None
+        if data is not None:
+            snapshot = checkpoint.from_bytes(data)
+            self.workers[name].resumed = snapshot.progress
+            self.tell(name, ev.Resumed(snapshot.place, self.seals(name, snapshot.place.fit)))
+        elif name not in self.fits:
+            self.tell(name, ev.Called())
+
+    def _snapshot(self, name: str, place: Place) -> bytes:
+        setting = checkpoint.Setting.of(self.machines[name].setup, b"")
+        progress = self.workers[name].share.progress()
+        return checkpoint.to_bytes(checkpoint.Snapshot(setting, place, progress, b"", b""))
+
+    def _burns_down(self, name: str) -> bool:
+        """Whether the node's fuse has come to its end: killed between two effects."""
+        left, away = self.fuses[name]
+        if left > 0:
+            self.fuses[name] = left - 1, away
+            return False
+        self.kill(name, self.network.now + away)
+        return True
 
     def result(self) -> NetworkFit:
         """All members' models side by side; raises what broke the fit, if it failed."""

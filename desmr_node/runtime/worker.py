@@ -1,7 +1,7 @@
 """The sole owner of the rows: carries a fit's computations out, one at a time."""
 
 from desmr_node.core.rows import RowSource
-from desmr_node.core.share import Neighbours, Request, Share
+from desmr_node.core.share import Neighbours, Progress, Request, Share, rows_secret
 from desmr_node.core.spec import FitSpec
 from desmr_node.errors import DesmrError
 from desmr_node.protocol import events as ev
@@ -16,12 +16,22 @@ class Worker:
     def __init__(self, rows: RowSource, holdout: RowSource | None, spec: FitSpec, seed: int) -> None:
         self._rows, self._holdout, self.spec, self.seed = rows, holdout, spec, seed
         self.reset()
+        #: How far the share of a node that was killed had come.
+        self.resumed = Progress()
         #: What broke the present fit, if this worker did.
         self.error: DesmrError | None = None
 
     def reset(self) -> None:
         """A new fit: nothing is known of it yet."""
         self.share = Share(self._rows, self._holdout, self.spec, self.seed)
+
+    def anew(self) -> "Worker":
+        """The worker of a process that was started again: the same rows, and no memory."""
+        return Worker(self._rows, self._holdout, self.spec, self.seed)
+
+    def rows_secret(self) -> bytes:
+        """What only the holder of the rows can know, and is another one as soon as a row is."""
+        return rows_secret(self._rows)
 
     def is_quick(self, task: ev.Compute) -> bool:
         """Whether the task takes milliseconds: not worth a thread, whose hand-over costs more than a step."""
@@ -46,5 +56,7 @@ class Worker:
         if isinstance(answer, ev.Begin):
             self.error = None
             self.reset()
+            if answer.again:
+                return self.share.resume(answer.graph, answer.index, self.resumed)
             return self.share.begin(answer.graph, answer.index)
         return self.share.answer(answer)  # type: ignore[arg-type]  # a Compute carries a Begin or an Answer
