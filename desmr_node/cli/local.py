@@ -1,5 +1,6 @@
 """The daemons of a network as processes of this machine: started, looked after, stopped."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -31,11 +32,22 @@ class LocalNetwork:
 
     def __enter__(self) -> Self:
         for node, path in self.configs.items():
-            with path.with_name("node.log").open("wb") as log:
-                command = [sys.executable, "-c", _PROGRAM, "--config", str(path)]
-                self.processes[node] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+            path.with_name("node.log").unlink(missing_ok=True)
+            self.launch(node)
             self._clients[node] = AdminClient(load_node(path).admin.listen, patience=5.0)
         return self
+
+    def launch(self, node: str) -> None:
+        """Start a node's process; its log goes on where an earlier one's ended."""
+        path = self.configs[node]
+        command = [sys.executable, "-c", _PROGRAM, "--config", str(path)]
+        with path.with_name("node.log").open("ab") as log:
+            self.processes[node] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+
+    def kill(self, node: str) -> None:
+        """End a node's process at once, as a power cut would."""
+        self.processes[node].kill()
+        self.processes[node].wait()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -44,6 +56,7 @@ class LocalNetwork:
             client.__exit__(None, None, None)
         for process in self.processes.values():
             process.terminate()
+            process.send_signal(signal.SIGCONT)  # one that was frozen hears of it too
         for process in self.processes.values():
             try:
                 process.wait(_GRACE)

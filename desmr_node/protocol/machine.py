@@ -182,7 +182,9 @@ class Machine:
         self._finished = 0
         #: What the members of the last fit that failed were told.
         self._aborted: Abort | None = None
-        self._early: dict[tuple[str, str], Record] = {}
+        #: Records of sums to come, by (sum, sender, origin); of a node that was killed two may be on their way.
+        self._early: dict[tuple[int, str, str], Record] = {}
+        self._furthest = 0
         self._introductions: tuple[Introduction, ...] = ()
         #: A sum was closed, and the worker told: what it asks for next is the place to come back to.
         self._unsaved = False
@@ -430,7 +432,7 @@ class Machine:
         self.phase, self.reason, self.began = Phase.GATHERING, "", self._now
         self.fit, self._enrolling, self._seal = seal.fit, 0, seal
         self._finished, self._aborted = 0, None
-        self._previous, self._early = None, {}
+        self._previous, self._early, self._furthest = None, {}, 0
         self.roster, self.rounds, self.members = None, Rounds({}, 0), ()
         for peer in self.peers.values():
             peer.faulty = False
@@ -509,7 +511,7 @@ class Machine:
 
     def _on_records(self, name: str, message: Flood) -> None:
         assert self.flood is not None
-        if message.number > self.flood.number + 1:
+        if message.number > max(self.flood.number + 1, self._furthest):
             raise PeerFault(f"sent records of sum {message.number} while we are at {self.flood.number}")
         if message.number == self.flood.number:
             self._take_in(name, message.records)
@@ -520,7 +522,7 @@ class Machine:
             for record in message.records:
                 if record.origin not in self.roster.index:
                     raise PeerFault(f"sent a record of {record.origin!r}, which is no member of this fit")
-                self._early[name, record.origin] = record
+                self._early[message.number, name, record.origin] = record
 
     def _take_in(self, name: str, records: Iterable[Record]) -> None:
         """Check and keep what is new. If some of it is bad, what came before stays good."""
@@ -612,6 +614,7 @@ class Machine:
             raise FitFailure(f"the fit cannot be taken up again: a neighbour {fault}") from None
         roster = self._constitute(replays=self.setup.inner_rounds)
         self.rounds.resume(place.vectors)
+        self._furthest = place.number + 2  # we may have sent our part of the next: others have closed it
         if place.number:
             own = next(part for part in place.parts if part.origin == self.setup.node)
             self.flood = sums.Flood(place.number, own, self.peers, roster)
@@ -670,9 +673,8 @@ class Machine:
         words = pack(request.part, request.gram_exponent, request.filler)
         own = self._seal.part(number, words, packing_of(request.part))
         self.flood = sums.Flood(number, own, self.peers, self.roster)
-        early, self._early = self._early, {}
-        for (name, _), record in early.items():
-            self._take_in(name, [record])
+        for key in [key for key in self._early if key[0] == number]:
+            self._take_in(key[1], [self._early.pop(key)])
         self._spread()
         self._close_if_complete()
 

@@ -19,13 +19,6 @@ MOST_MEMORY = 200e6
 _DEMO = "import sys; from desmr_node.cli import desmr; sys.exit(desmr())"
 
 
-@pytest.fixture
-def folder():
-    """With a short path: that of a unix socket has at most 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="d", dir="/tmp") as name:
-        yield Path(name)
-
-
 def test_nine_processes_end_like_their_simulation(folder):
     network = load_network(write_census(folder, "original", seed=0), environ={})
     assert len(network.nodes) == 9

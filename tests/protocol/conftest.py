@@ -47,6 +47,10 @@ def line(effect):
             return f"compute {ticket}: {_answer(answer)}"
         case ev.Keep(number, _, members):
             return f"keep fit {number} of {', '.join(members)}"
+        case ev.Save(place):
+            return f"save {place.fit}/{place.number}{', finished' if place.finished else ''}"
+        case ev.Forget():
+            return "forget the fit"
         case ev.Report(text):
             return f"report {text}"
 
@@ -107,7 +111,10 @@ class Bench:
         return self.machines[name]
 
     def tell(self, name, event):
-        """Handle one event; what the machine wants done, as lines. Computing and enrolling wait in `todo`."""
+        """Handle one event; what the machine wants done, as lines. Computing and enrolling wait in `todo`.
+
+        What it writes down is among `said`, and left out of the answer: most tests are about other things.
+        """
         effects = self.machines[name].handle(event, self.now)
         for effect in effects:
             match effect:
@@ -119,7 +126,7 @@ class Bench:
                     self.kept[name] = number, members
         lines = [line(effect) for effect in effects]
         self.said += [(name, text) for text in lines]
-        return lines
+        return [text for text in lines if not text.startswith(("save", "forget"))]
 
     def deliver(self, source, target):
         """The next message from one to the other."""

@@ -27,6 +27,7 @@ from desmr_node.protocol.messages import (
     Standing,
     Vector,
 )
+from desmr_node.protocol.place import Place
 from desmr_node.protocol.seal import Open
 
 AHEAD = ": further ahead than it can be"
@@ -105,6 +106,7 @@ def test_nothing_that_can_happen_breaks_a_machine(bench, phase):
     ticket, fit = node._ticket, node.fit
     happenings = [
         ev.Called(), ev.Enrolled(Open("b", fit + 1)), ev.Enrolled(Open("b", 77)),
+        ev.Resumed(Place(fit + 1, Open("b", fit + 1).introduce(("a", "c"))), Open("b", fit + 1)),
         ev.Declined(fit + 1, "few"),
         ev.Connected("a"), ev.Lost("a", "gone"), ev.Garbled("a", "noise"), ev.Broken(ticket, "broke"),
         ev.Stopped("enough"), ev.Ticked(),
