@@ -59,6 +59,9 @@ class FloorsConfig(FrozenTable):
 
     rows: StrictInt = Field(0, ge=0, description="least number of rows")
     rows_per_variable: StrictFloat = Field(0.0, ge=0.0, description="least number of rows per feature")
+    indispensable: StrictBool = Field(
+        False, description="whether the others must wait for this node when it is lost in the middle of a fit"
+    )
 
 
 class TlsConfig(FrozenTable):

@@ -115,6 +115,7 @@ class Progress:
     closing: bool = False
     ballot: Ballot | None = None
     loss: Closing | None = None
+    evaluation: Evaluation | None = None
 
 
 def rows_secret(source: RowSource) -> bytes:
@@ -148,6 +149,7 @@ class Share:
         self.totals: Start | None = None
         self.ballot: Ballot | None = None
         self.loss: Closing | None = None
+        self.evaluation: Evaluation | None = None
         self.closing = False
         self.sums = 0
         self.inner = 0
@@ -185,6 +187,7 @@ class Share:
             closing=self.closing,
             ballot=self.ballot,
             loss=self.loss,
+            evaluation=self.evaluation,
         )
 
     def resume(self, graph: Graph, index: int, progress: Progress) -> Request:
@@ -223,6 +226,8 @@ class Share:
             request = self._close(progress.ballot)
         if progress.loss is not None:
             request = self._evaluate(progress.loss)
+        if progress.evaluation is not None:
+            request = self._finish(progress.evaluation)
         return request
 
     def _sum(self, stage: str, part: Contribution, then: str, gram_exponent: int = 0) -> Sum:
@@ -340,8 +345,9 @@ class Share:
         return self._sum("evaluation", self.member.evaluate(self.model, self.holdout), "_finish")
 
     def _finish(self, evaluation: Evaluation) -> Request:
-        self.stage = "done"
-        rounds = self.history[-1].admm_rounds + (1 + self.sums) * self.graph.diameter()  # 1: introductions
+        self.stage, self.evaluation = "done", evaluation
+        floods = 2 + self.sums  # introductions come before, confirmations after
+        rounds = self.history[-1].admm_rounds + floods * self.graph.diameter()
         fit = MemberFit.of(
             model=self.model,
             lambda_=self._lambda(),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from desmr_node.core.fit import MemberFit
 from desmr_node.core.graph import Graph
 from desmr_node.core.share import Answer, Request
+from desmr_node.protocol.lineage import Lineage
 from desmr_node.protocol.messages import Message
 from desmr_node.protocol.place import Place
 from desmr_node.protocol.seal import Seal
@@ -172,11 +173,12 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The fit is done: write its result."""
+    """The fit is done: write its result, and who were lost on the way."""
 
     number: int
     fit: MemberFit
     members: tuple[str, ...]
+    lineage: Lineage
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+
 from desmr_node.core.contributions import Contribution
+from desmr_node.core.fit import MemberFit
 from desmr_node.core.method import METHOD
 from desmr_node.core.share import Answer, Drain, Exchange, Finished, Sum
 from desmr_node.protocol import events as ev
@@ -39,6 +42,7 @@ from desmr_node.protocol import greeting, sums
 from desmr_node.protocol.events import Effect, Event
 from desmr_node.protocol.faults import FitFailure, PeerFault
 from desmr_node.protocol.fixed import RangeExceeded, pack, packing_of, unpack
+from desmr_node.protocol.lineage import Lineage
 from desmr_node.protocol.messages import (
     OLDEST_VERSION,
     VERSION,
@@ -55,10 +59,11 @@ from desmr_node.protocol.messages import (
     Schema,
     Standing,
     Vector,
+    same,
 )
 from desmr_node.protocol.place import Place
 from desmr_node.protocol.rounds import Rounds
-from desmr_node.protocol.seal import Seal
+from desmr_node.protocol.seal import CONFIRMED, Seal
 
 
 class Phase(Enum):
@@ -107,6 +112,7 @@ _HANDLERS = {
 
 #: Silence after which a node asks its neighbours to repeat themselves, in seconds; doubles each time.
 ASK_AFTER, ASK_AT_MOST = 2.0, 30.0
+_FORGETFUL = "was restarted in the middle of the fit and has lost its place"
 #: Bytes of records in one message; a larger record travels alone.
 _BUNDLE = 1 << 20
 
@@ -116,6 +122,7 @@ class Setup:
     """What a node is, for as long as its process lives. ``patience`` in seconds, or infinity.
 
     ``inner_rounds`` is how many an outer round has: what a neighbour holds for a node that was killed.
+    ``indispensable``: the others may not go on without this node when it is lost in the middle of a fit.
     ``last_fit`` is the number of the last fit it finished in an earlier life. ``defaults`` of the settings
     are for neighbours of an older release, which may not know all of them. ``version`` and
     ``oldest_version`` are the wire versions it speaks, ``release`` is for people.
@@ -128,6 +135,7 @@ class Setup:
     settings: dict[str, str] = field(hash=False)
     max_lag: int = 0
     inner_rounds: int = 0
+    indispensable: bool = False
     patience: float = 60.0
     incarnation: int = 0
     last_fit: int = 0
@@ -160,6 +168,10 @@ class Peer:
     release: str = ""
 
 
+def _parts(flood: sums.Flood) -> tuple[Part, ...]:
+    return tuple(record for record in flood.records.values() if isinstance(record, Part))
+
+
 class Machine:
     """One node. `handle` is the only way in; everything else is to be read."""
 
@@ -174,6 +186,14 @@ class Machine:
         self.began = self.ended = now
         self.peers = {k: Peer(since=now) for k in sorted(setup.neighbours)}
         self.roster: sums.Roster | None = None
+        #: The fit as it began, once its members are known.
+        self.lineage: Lineage | None = None
+        #: Why the fit stands still here until somebody comes back, if it does.
+        self.paused = ""
+        #: The neighbours we have in the present fit: those we list and, once all is known, that list us.
+        self._mates: tuple[str, ...] = tuple(self.peers)
+        self._confirmed = False
+        self._resumed = False
         self.rounds = Rounds({}, 0)
         self.members: tuple[str, ...] = ()
         self.flood: sums.Flood | None = None
@@ -182,7 +202,7 @@ class Machine:
         self._finished = 0
         #: What the members of the last fit that failed were told.
         self._aborted: Abort | None = None
-        #: Records of sums to come, by (sum, sender, origin); of a node that was killed two may be on their way.
+        #: Records of sums to come, by sum, sender and origin; to a node that was killed two may be on the way.
         self._early: dict[tuple[int, str, str], Record] = {}
         self._furthest = 0
         self._introductions: tuple[Introduction, ...] = ()
@@ -190,8 +210,9 @@ class Machine:
         self._unsaved = False
         self._called = 0
         self._enrolling = 0
+        self._heir: Lineage | None = None
         self._ticket = 0
-        self._request: Sum | Exchange | Drain | None = None
+        self._request: Sum | Exchange | Drain | Finished | None = None
         self._ask_at, self._ask_wait = float("inf"), ASK_AFTER
         self._effects: list[Effect] = []
         self._now = now
@@ -209,8 +230,16 @@ class Machine:
         """When a `Ticked` is due, if nothing else happens; infinity for never."""
         if self.phase in RESTING:
             return float("inf")
-        away = [self._away_since(p) + self.setup.patience for p in self.peers.values() if p.state != "up"]
+        away = [self._away_since(self.peers[name]) + self.setup.patience for name in self._missed()]
         return min([*away, self._ask_at if self.phase in _WAITING else float("inf")])
+
+    def _missed(self) -> list[str]:
+        """Neighbours that are away, and are not waited for beyond `patience`."""
+        if self.phase is Phase.MEETING:
+            return [name for name, peer in self.peers.items() if peer.state != "up"]
+        if self.paused or self._enrolling:
+            return []
+        return [name for name in self._mates if self.peers[name].state != "up"]
 
     def waiting_for(self) -> list[str]:
         """Members without whom this node cannot go on."""
@@ -221,6 +250,12 @@ class Machine:
         if self.phase in (Phase.SUMMING, Phase.GATHERING) and self.flood:
             return self.flood.missing()
         return []
+
+    def lost(self) -> list[str]:
+        """Members of the present fit, as it began, that are not in it any more."""
+        if self.lineage is None:
+            return []
+        return sorted(self.lineage.founders.keys() - set(self.members) if self.members else self.lineage.lost)
 
     def finished_neighbours(self) -> bool:
         """Whether no neighbour still needs this node for the present fit."""
@@ -235,7 +270,9 @@ class Machine:
         setup = self.setup
         active, rounds = self.phase in IN_A_FIT, self.rounds
         finished = self.phase is Phase.DONE and self._finished == self.fit
-        standing = Standing(self.fit, active, max(rounds.outer, 0), rounds.inner, finished)
+        continues = self.lineage.base if self.lineage and self.lineage.base != self.fit else 0
+        closed = active and self.roster is not None
+        standing = Standing(self.fit, active, max(rounds.outer, 0), rounds.inner, finished, continues, closed)
         return Hello(
             network=setup.network,
             node=setup.node,
@@ -277,6 +314,10 @@ class Machine:
                     self._on_vector(name, message)
                 case Hello():
                     self._on_hello(name, message)
+                case Flood() if self._left_out(name, message.fit):
+                    pass  # it is not in this fit with us, or does not know it yet
+                case Abort() if self._left_out(name, message.fit) and not self.paused:
+                    pass  # what it may call off is not what we do
                 case Reject():
                     self._refuse(name, f"{name} refuses: {message.reason}")
                 case _ if self.peers[name].state != "up":
@@ -318,7 +359,9 @@ class Machine:
             self._send(name, Reject(reason))
             self._refuse(name, reason)
             return
-        restarted = peer.incarnation is not None and peer.incarnation != hello.incarnation
+        known = peer.incarnation is not None
+        restarted = known and peer.incarnation != hello.incarnation
+        forgetful = restarted or (self._resumed and not known)  # all were in the fit when we were killed
         newly = peer.state != "up"
         if restarted:
             peer.standing = Standing()
@@ -327,12 +370,12 @@ class Machine:
         self._note(name, hello.standing)
         if newly:
             self._report(f"{name} is up{self._other_release(peer)}")
-        if restarted and self._counts_on(name) and not self._is_back(hello.standing):
-            raise FitFailure(
-                f"{name} was restarted in the middle of the fit and has lost its place: start again"
-            )
+        if forgetful and self._counts_on(name) and not self._is_back(hello.standing):
+            self._miss([name], _FORGETFUL, for_good=True)
+            return
+        self._welcome(name)
         self._repeat(name)
-        if hello.standing.active and hello.standing.fit > self.fit:
+        if hello.standing.can_be_joined() and hello.standing.fit > self.fit:
             self._hear_of(hello.standing.fit)
         self._try_enrol()
 
@@ -350,13 +393,18 @@ class Machine:
 
     def _counts_on(self, name: str) -> bool:
         """Whether the peer has taken up a part in the present fit that only the same process can play."""
-        if self.phase not in IN_A_FIT or self.flood is None:
+        if self.phase not in IN_A_FIT or name not in self._mates:
             return False
-        return self.roster is not None or name in self.flood.records
+        return self.lineage is not None or (self.flood is not None and name in self.flood.records)
 
     def _is_back(self, standing: Standing) -> bool:
         """Whether a restarted peer is still in the present fit, or holds all that we may lack of it."""
-        return standing.fit == self.fit and (standing.active or standing.finished)
+        base = self.lineage.base if self.lineage else self.fit
+        return (standing.active and standing.base == base) or (standing.finished and standing.fit == self.fit)
+
+    def _left_out(self, name: str, fit: int) -> bool:
+        """Whether a neighbour has no part in the present fit, of which it speaks."""
+        return fit == (self.fit if self.phase in IN_A_FIT else self._finished) and name not in self._mates
 
     def _refuse(self, name: str, reason: str) -> None:
         if self.peers[name].state == "refused":
@@ -366,14 +414,17 @@ class Machine:
         if self.phase not in RESTING:
             raise FitFailure(reason)
 
-    def _serves(self, fit: int) -> bool:
-        """Whether we hold what a member of this fit may ask for."""
-        return fit > 0 and fit == (self.fit if self.phase in IN_A_FIT else self._finished)
+    def _serves(self, fit: int, name: str) -> bool:
+        """Whether we hold what this member of this fit may ask for."""
+        ours = self.fit if self.phase in IN_A_FIT else self._finished
+        return fit > 0 and fit == ours and name in self._mates
 
     def _repeat(self, name: str) -> None:
         """Everything a neighbour may lack after its stream broke; what it has, it ignores."""
         standing = self.peers[name].standing
-        if self.phase in IN_A_FIT or (standing.active and self._serves(standing.fit)):
+        if self.phase in IN_A_FIT and name not in self._mates:
+            return
+        if self.phase in IN_A_FIT or (standing.active and self._serves(standing.fit, name)):
             for flood in (self._previous, self.flood):
                 if flood:
                     flood.forget(name)
@@ -382,7 +433,9 @@ class Machine:
                 self._send(name, vector)
         if self._finished:
             self._send(name, Done(self._finished))
-        if standing.active and standing.fit <= self.fit and not self._serves(standing.fit):
+        will_hear = self.phase in IN_A_FIT and self._is_back(standing)  # that we go on without some
+        served = will_hear or self._serves(standing.fit, name)
+        if standing.active and standing.fit <= self.fit and not served:
             self._call_off(name, standing.fit)
 
     # -- beginning and ending --------------------------------------------------------------------------
@@ -395,27 +448,32 @@ class Machine:
         self._try_enrol()
 
     def _ready(self, peer: Peer) -> bool:
-        """Up, and not still busy with a fit that we have left behind."""
-        return peer.state == "up" and not (peer.standing.active and peer.standing.fit <= self.fit)
+        """Up, and not still busy with a fit that we have left behind, or that has begun without us."""
+        standing = peer.standing
+        joinable = standing.can_be_joined() and standing.fit > self.fit
+        return peer.state == "up" and (joinable or not standing.active)
 
     def _try_enrol(self) -> None:
         if self.phase is Phase.MEETING and all(map(self._ready, self.peers.values())):
-            standings = [p.standing for p in self.peers.values()]
-            self._enrol(max([self.fit + 1, self._called, *(s.fit + (not s.active) for s in standings)]))
+            self._enrol(self._next_number())
+
+    def _next_number(self) -> int:
+        standings = [p.standing for p in self.peers.values()]
+        return max([self.fit + 1, self._called, *(s.fit + (not s.active) for s in standings)])
 
     def _hear_of(self, fit: int) -> None:
         """A neighbour is in a newer fit: join it, now or when the present one is over."""
         self._called = max(self._called, fit)
         if self.phase in RESTING:
             self._meet()
-        elif self.phase is Phase.GATHERING:  # nothing has been computed yet: the larger number wins
-            self._enrol(self._called)
+        elif self.phase is Phase.GATHERING and self.lineage is None:
+            self._enrol(self._called)  # nothing has been computed yet: the larger number wins
         else:
             self._try_enrol()
 
-    def _enrol(self, fit: int) -> None:
+    def _enrol(self, fit: int, heir: Lineage | None = None) -> None:
         if self._enrolling != fit:
-            self._enrolling = fit
+            self._enrolling, self._heir = fit, heir
             self._effects.append(ev.Enrol(fit))
 
     def _decline(self, event: ev.Declined) -> None:
@@ -429,21 +487,33 @@ class Machine:
         seal = event.seal
         if seal.fit != self._enrolling:
             return
-        self.phase, self.reason, self.began = Phase.GATHERING, "", self._now
+        self.phase, self.reason, self.paused = Phase.GATHERING, "", ""
         self.fit, self._enrolling, self._seal = seal.fit, 0, seal
+        self.began = self._now
+        self.lineage, self._heir = self._heir, None
         self._finished, self._aborted = 0, None
+        self._confirmed = self._resumed = False
         self._previous, self._early, self._furthest = None, {}, 0
         self.roster, self.rounds, self.members = None, Rounds({}, 0), ()
         for peer in self.peers.values():
             peer.faulty = False
-        self._own = seal.introduce(tuple(self.peers))
+        heir, needed = self.lineage, self.setup.indispensable
+        if heir is None:
+            self._mates = tuple(self.peers)
+            self._own = seal.introduce(self._mates, indispensable=needed)
+            self._report(f"fit {self.fit} begins")
+        else:
+            self._mates = tuple(name for name in self.peers if name not in heir.lost)
+            lost = tuple(sorted(heir.lost))
+            self._own = seal.introduce(self._mates, continues=heir.base, lost=lost, indispensable=needed)
+            without = f" without {', '.join(lost)}" if lost else ""
+            self._report(f"fit {self.fit} goes on with fit {heir.base}{without}")
         self._introductions, self._unsaved = (), False
-        self.flood = sums.Flood(0, self._own, self.peers, None)
+        self.flood = sums.Flood(0, self._own, self._mates, None)
         self._save()
-        self._report(f"fit {self.fit} begins")
         self._progress()
         self._spread()
-        for name in self.peers:  # it may have introduced itself before we were ready to listen
+        for name in self._mates:  # it may have introduced itself before we were ready to listen
             self._send(name, Ask(self.fit, 0, (), False))
         self._close_if_complete()
 
@@ -464,7 +534,7 @@ class Machine:
         origin = origin or self.setup.node
         self.phase, self.ended = Phase.FAILED, self._now
         self.reason = reason if origin == self.setup.node else f"{origin}: {reason}"
-        self._enrolling = 0
+        self._enrolling, self._heir, self.paused = 0, None, ""
         self._effects.append(ev.Forget())
         self._effects.append(ev.Report(f"fit failed: {self.reason}", grave=True))
         if off:
@@ -475,14 +545,19 @@ class Machine:
         if self._called > self.fit:
             self._meet()
 
-    def _call_off(self, name: str, fit: int) -> None:
+    def _call_off(self, name: str, fit: int, reason: str = "") -> None:
         """Tell a neighbour that a fit is off; it will leave it, and need not answer."""
         aborted = self._aborted
         if aborted is None or aborted.fit != fit:
-            aborted = Abort(fit, self.setup.node, f"fit {fit} is over")
+            aborted = Abort(fit, self.setup.node, reason or self._why_over(fit))
         self._send(name, aborted)
         if self.peers[name].state == "up":
             self._note(name, Standing(fit))
+
+    def _why_over(self, fit: int) -> str:
+        if self.lineage and self.lineage.base <= fit <= self.fit != self.lineage.base:
+            return f"the others went on without this member as fit {self.fit}, which is over"
+        return f"fit {fit} is over"
 
     def _on_abort(self, name: str, abort: Abort) -> None:
         self._note(name, Standing(abort.fit))
@@ -501,19 +576,35 @@ class Machine:
     # -- sums ------------------------------------------------------------------------------------------
 
     def _on_flood(self, name: str, message: Flood) -> None:
-        self._note(name, Standing(message.fit, active=True))
+        first = message.records[0] if message.records else None
+        base = first.continues if isinstance(first, Introduction) else 0
+        if not base and self.peers[name].standing.fit == message.fit:
+            base = self.peers[name].standing.continues
+        self._note(name, Standing(message.fit, active=True, continues=base, closed=message.number > 0))
         if message.fit > self.fit and message.number == 0:
-            self._hear_of(message.fit)
-        elif self.phase in IN_A_FIT and message.fit == self.fit:
+            if base:
+                self._hear_of_heirs(name, message, base)
+            else:
+                self._hear_of(message.fit)
+        elif self.phase in IN_A_FIT and message.fit == self.fit and self.flood is not None:
             self._on_records(name, message)
-        elif self.phase not in IN_A_FIT and message.number == 0 and not self._serves(message.fit):
+        elif (
+            self._serves(message.fit, name) and self.flood is not None and self.flood.number == message.number
+        ):
+            self._take_in(name, message.records)  # confirmations that others may still need
+            self._spread()
+        elif self.phase not in IN_A_FIT and message.number == 0 and not self._serves(message.fit, name):
             self._call_off(name, message.fit)
 
     def _on_records(self, name: str, message: Flood) -> None:
         assert self.flood is not None
         if message.number > max(self.flood.number + 1, self._furthest):
             raise PeerFault(f"sent records of sum {message.number} while we are at {self.flood.number}")
-        if message.number == self.flood.number:
+        if message.number == 0 and self.roster is not None:
+            known = {record.origin: record for record in self._introductions}
+            if any(r.origin == name and not same(r, known.get(name, r)) for r in message.records):
+                self._miss([name], _FORGETFUL, for_good=True)
+        elif message.number == self.flood.number:
             self._take_in(name, message.records)
             self._spread()
             self._close_if_complete()
@@ -560,9 +651,16 @@ class Machine:
             self._send(name, Flood(fit, number, tuple(bundle)))
 
     def _close_if_complete(self) -> None:
-        if self.flood is None or self.phase not in (Phase.GATHERING, Phase.SUMMING) or self.flood.missing():
+        if self.flood is None or self.phase not in (Phase.GATHERING, Phase.SUMMING):
+            return
+        if isinstance(self._request, Finished) and self.phase is Phase.SUMMING:
+            self._conclude_if_confirmed(self._request.fit)
+            return
+        if self.flood.missing():
             return
         if self.phase is Phase.GATHERING:
+            if not self._may_go_on():
+                return
             roster = self._constitute(replays=0)
             self._report(f"members: {', '.join(roster.names)}")
             self._unsaved = True
@@ -579,12 +677,131 @@ class Machine:
         """All introductions are in: these are the members."""
         assert self.flood is not None
         records = self.flood.records
-        self.roster = roster = sums.Roster(records)
+        self.roster = roster = sums.Roster(records, heirs=self.lineage is not None)
         self._seal.close(records)
         self.members = roster.names
-        self._introductions = tuple(r for r in records.values() if isinstance(r, Introduction))
-        self.rounds = Rounds({k: roster.index[k] for k in self.peers}, self.setup.max_lag, replays)
+        introductions = {name: r for name, r in records.items() if isinstance(r, Introduction)}
+        self._introductions = tuple(introductions.values())
+        if self.lineage is None:
+            self.lineage = Lineage.of(self.fit, introductions)
+        else:
+            self.lineage = self.lineage.found(roster.names)
+        here = roster.graph.neighbours[roster.index[self.setup.node]]
+        self._mates = tuple(roster.names[j] for j in here)
+        self.rounds = Rounds({k: roster.index[k] for k in self._mates}, self.setup.max_lag, replays)
         return roster
+
+    # -- members that are lost -------------------------------------------------------------------------
+
+    def _miss(self, names: list[str], why: str, *, for_good: bool = False) -> None:
+        """These neighbours will not come back in time: go on without them, wait for them, or give it all up.
+
+        The fit cannot be gone on with before it has begun, since nobody knows who its members would be.
+        """
+        told = "; ".join(f"{name} {why}" for name in names)
+        if self.phase is Phase.MEETING or self.lineage is None:
+            raise FitFailure(f"{told}: start again" if for_good else told)
+        if self._confirmed:
+            self._pause(f"{told}, and few others have confirmed the result yet")
+            return
+        lineage = self.lineage.without(names, self.fit, self.rounds.outer + 1)
+        obstacle = lineage.obstacle(self.setup.node)
+        if obstacle and for_good:
+            raise FitFailure(f"{told}, and {obstacle}: start again")
+        if obstacle:
+            self._pause(f"{told}, and {obstacle}")
+        else:
+            self._effects.append(ev.Report(f"{told}: going on without", grave=True))
+            self._go_on_as(self._next_number(), lineage)
+
+    def _pause(self, why: str) -> None:
+        if not self.paused:
+            self.paused = f"{why}: waiting until it is back"
+            self._effects.append(ev.Report(f"fit {self.fit} pauses: {self.paused}", grave=True))
+
+    def _go_on_as(self, fit: int, lineage: Lineage) -> None:
+        """Leave the present attempt for the next: what comes of it now is of no use any more."""
+        self.phase, self.flood, self.roster = Phase.GATHERING, None, None
+        self._previous, self._early = None, {}
+        self._enrol(fit, lineage)
+
+    def _hear_of_heirs(self, name: str, message: Flood, base: int) -> None:
+        """A neighbour goes on with a fit without some of its members."""
+        lineage = self.lineage
+        if lineage is None or lineage.base != base:
+            self._call_off(name, message.fit, f"{self.setup.node} has no place in fit {base}")
+        elif self._finished or self._confirmed:
+            self._call_off(name, message.fit, f"fit {self.fit} has been completed at {self.setup.node}")
+        elif self.phase not in IN_A_FIT:
+            self._call_off(name, message.fit)
+        elif name not in self._mates:
+            self._welcome(name)
+        else:
+            lost = {k for r in message.records if isinstance(r, Introduction) for k in r.lost}
+            lost -= {self.setup.node, *(k for k, peer in self.peers.items() if self._is_in(peer, base))}
+            self._go_on_as(message.fit, lineage.without(sorted(lost), self.fit, self.rounds.outer + 1))
+
+    def _is_in(self, peer: Peer, base: int) -> bool:
+        """Whether a neighbour is up, and in the fit that began with this number."""
+        return peer.state == "up" and peer.standing.active and peer.standing.base == base
+
+    def _welcome(self, name: str) -> None:
+        """A neighbour is up that may have been waited for, or given up: it may come in again, once."""
+        lineage, peer = self.lineage, self.peers[name]
+        if self.phase not in IN_A_FIT or lineage is None or self._confirmed or self._enrolling:
+            return
+        if name in self._mates:
+            self._unpause()
+            return
+        if self._is_in(peer, lineage.base) and (name not in lineage.readmitted or self.paused):
+            self._report(f"{name} is back, and is let in again")
+            self._go_on_as(max(self._next_number(), peer.standing.fit + 1), lineage.again_with(name))
+
+    def _unpause(self) -> None:
+        if self.paused:  # if others are still away it will pause again
+            self.paused = ""
+            self._report(f"fit {self.fit} goes on")
+            self._close_if_complete()
+
+    def _may_go_on(self) -> bool:
+        """Whether those who have introduced themselves are enough of the fit that they go on with."""
+        assert self.flood is not None
+        lineage = self.lineage
+        base = lineage.base if lineage else 0
+        for name, record in self.flood.records.items():
+            if not isinstance(record, Introduction) or record.continues != base:
+                raise FitFailure(f"{name} takes fit {self.fit} for another one than we do: start again")
+        if lineage is None:
+            return True
+        for name in self.flood.records:
+            if name not in lineage.founders:
+                raise FitFailure(f"{name} was no member of fit {lineage.base}, which is gone on with")
+        members = self.flood.records.keys()
+        needed = sorted(lineage.indispensable - members)
+        if needed:
+            self._pause(f"{', '.join(needed)} must not be left out ([floors] indispensable)")
+        elif not lineage.is_majority(members):
+            self._pause(f"{len(members)} of {len(lineage.founders)} members are no majority")
+        return not self.paused
+
+    def _conclude_if_confirmed(self, fit: MemberFit) -> None:
+        """The result counts once most members hold it: whoever goes on without us will meet one of them."""
+        assert self.flood is not None
+        assert self.lineage is not None
+        for name, record in self.flood.records.items():
+            if not isinstance(record, Part) or not np.array_equal(record.words, CONFIRMED):
+                raise FitFailure(f"{name} adds up where all others have ended: it runs another fit")
+        if not self.lineage.is_majority(self.flood.records):
+            return
+        self.phase, self.reason, self.ended = Phase.DONE, fit.message, self._now
+        self._finished, self.paused = self.fit, ""
+        self._effects.append(ev.Keep(self.fit, fit, self.members, self.lineage))
+        self._save(finished=True)
+        self._report(f"fit {self.fit} is done: {fit.message}")
+        for name in self.peers:
+            self._send(name, Done(self.fit))
+        if self._called > self.fit:
+            self._meet()
 
     # -- killed and back -------------------------------------------------------------------------------
 
@@ -592,16 +809,28 @@ class Machine:
         """Our place, as of the last sum. With a lag, steps depend on what came in time and are no replay."""
         if self.setup.max_lag > 0:
             return
-        assert self.flood is not None
-        parts = tuple(r for r in self.flood.records.values() if isinstance(r, Part))
-        vectors = self.rounds.of_this_outer_round()
-        place = Place(self.fit, self._own, self._introductions, self.flood.number, parts, vectors, finished)
+        sum_, confirming = (self._previous, self.flood) if finished else (self.flood, None)
+        assert sum_ is not None
+        place = Place(
+            fit=self.fit,
+            own=self._own,
+            introductions=self._introductions,
+            number=sum_.number,
+            parts=_parts(sum_),
+            vectors=self.rounds.of_this_outer_round(),
+            lineage=self.lineage,
+            confirmed=self._confirmed,
+            finished=finished,
+            confirmations=_parts(confirming) if confirming else (),
+        )
         self._effects.append(ev.Save(place))
 
     def _resume(self, event: ev.Resumed) -> None:
         place, self._seal = event.place, event.seal
         self.fit, self.began, self._own = place.fit, self._now, place.own
-        self.phase, self.flood = Phase.GATHERING, sums.Flood(0, place.own, self.peers, None)
+        self.lineage, self._confirmed, self._resumed = place.lineage, place.confirmed, True
+        self._mates = tuple(name for name in place.own.neighbours if name in self.peers)
+        self.phase, self.flood = Phase.GATHERING, sums.Flood(0, place.own, self._mates, None)
         self._progress()
         if not place.introductions:
             self._report(f"back in fit {self.fit}, among the first")
@@ -616,15 +845,21 @@ class Machine:
         self.rounds.resume(place.vectors)
         self._furthest = place.number + 2  # we may have sent our part of the next: others have closed it
         if place.number:
-            own = next(part for part in place.parts if part.origin == self.setup.node)
-            self.flood = sums.Flood(place.number, own, self.peers, roster)
-            for part in place.parts:
-                self.flood.keep(part)
+            self.flood = self._flood_again(place.number, place.parts)
         if place.finished:
+            self._previous = self.flood
+            self.flood = self._flood_again(place.number + 1, place.confirmations)
             self.phase, self._finished, self.ended = Phase.DONE, self.fit, self._now
             return
         self._report(f"back in fit {self.fit}, after sum {place.number}")
         self._compute(ev.Begin(roster.graph, roster.index[self.setup.node], again=True))
+
+    def _flood_again(self, number: int, parts: tuple[Part, ...]) -> sums.Flood:
+        own = next(part for part in parts if part.origin == self.setup.node)
+        flood = sums.Flood(number, own, self._mates, self.roster)
+        for part in parts:
+            flood.keep(part)
+        return flood
 
     # -- the worker ------------------------------------------------------------------------------------
 
@@ -637,7 +872,8 @@ class Machine:
         if event.ticket != self._ticket:
             return
         self._progress()
-        if self._unsaved and not isinstance(event.request, Finished):
+        self._confirmed = isinstance(event.request, Finished)
+        if self._unsaved:
             self._save()
         self._unsaved = False
         match event.request:
@@ -647,7 +883,7 @@ class Machine:
                 self._request, self.phase = request, Phase.EXCHANGING
                 vector = Vector(self.fit, request.outer, request.inner, request.B)
                 self.rounds.advance(vector)
-                for name in self.peers:
+                for name in self._mates:
                     self._send(name, vector)
                 for name in self.rounds.misshapen() if request.inner == 0 else ():
                     raise FitFailure(f"{name} runs another fit: its coefficients have another shape")
@@ -655,31 +891,26 @@ class Machine:
             case Drain() as request:
                 self._request, self.phase = request, Phase.EXCHANGING
                 self._step_if_possible()
-            case Finished(fit):
-                self.phase, self.reason, self.ended = Phase.DONE, fit.message, self._now
-                self._finished = self.fit
-                self._effects.append(ev.Keep(self.fit, fit, self.members))
-                self._save(finished=True)
-                self._report(f"fit {self.fit} is done: {fit.message}")
-                for name in self.peers:
-                    self._send(name, Done(self.fit))
-                if self._called > self.fit:
-                    self._meet()
+            case Finished() as request:
+                self._open_sum(request)
 
-    def _open_sum(self, request: Sum) -> None:
+    def _open_sum(self, request: Sum | Finished) -> None:
         assert self.flood is not None
         self._request, self.phase, self._previous = request, Phase.SUMMING, self.flood
         number = self.flood.number + 1
-        words = pack(request.part, request.gram_exponent, request.filler)
-        own = self._seal.part(number, words, packing_of(request.part))
-        self.flood = sums.Flood(number, own, self.peers, self.roster)
+        if isinstance(request, Finished):
+            own = self._seal.confirm(number)
+        else:
+            words = pack(request.part, request.gram_exponent, request.filler)
+            own = self._seal.part(number, words, packing_of(request.part))
+        self.flood = sums.Flood(number, own, self._mates, self.roster)
         for key in [key for key in self._early if key[0] == number]:
             self._take_in(key[1], [self._early.pop(key)])
         self._spread()
         self._close_if_complete()
 
     def _on_vector(self, name: str, vector: Vector) -> None:
-        if vector.fit == self.fit and self.phase in IN_A_FIT and self.roster is not None:
+        if vector.fit == self.fit and self.phase in IN_A_FIT and name in self.rounds.neighbours:
             if self.rounds.receive(name, vector):
                 self._progress()
             self._step_if_possible()
@@ -693,32 +924,42 @@ class Machine:
     def _tick(self, event: ev.Ticked) -> None:
         if self.phase in RESTING:
             return
-        patience = self.setup.patience
-        for name, peer in self.peers.items():
-            if peer.state != "up" and self._now >= self._away_since(peer) + patience:
-                raise FitFailure(f"{name} has been away for {patience:.0f} s ({peer.reason})")
-        if self.phase in _WAITING and self._now >= self._ask_at:
+        overdue = self._missed_for_long()
+        if overdue:
+            reasons = ", ".join(sorted({self.peers[name].reason for name in overdue}))
+            self._miss(overdue, f"has been away for {self.setup.patience:.0f} s ({reasons})")
+        if self.phase in _WAITING and self._now >= self._ask_at and self.flood is not None:
             self._ask_wait = min(2.0 * self._ask_wait, ASK_AT_MOST)
             self._ask_at = self._now + self._ask_wait
             exchanging = self.phase is Phase.EXCHANGING
             waiting = self.waiting_for()
-            number = self.flood.number if self.flood else 0
-            for name in waiting if exchanging else self.peers:
+            for name in waiting if exchanging else self._mates:
                 missing = () if exchanging else tuple(waiting)
-                self._send(name, Ask(self.fit, number, missing, exchanging))
+                self._send(name, Ask(self.fit, self.flood.number, missing, exchanging))
+
+    def _missed_for_long(self) -> list[str]:
+        """Neighbours that have been away for longer than `patience`."""
+        patience = self.setup.patience
+        return [k for k in self._missed() if self._now >= self._away_since(self.peers[k]) + patience]
 
     def _away_since(self, peer: Peer) -> float:
         return max(peer.since, self.began)
 
     def _on_ask(self, name: str, ask: Ask) -> None:
         if ask.fit > self.fit:
-            if ask.number == 0:
-                self._note(name, Standing(ask.fit, active=True))
-                self._hear_of(ask.fit)
+            if ask.number == 0:  # its introduction, which says more, is lost or to come
+                self._send(name, Ask(ask.fit, 0, (), False))
+            elif self.phase not in IN_A_FIT:
+                self._call_off(name, ask.fit, f"{self.setup.node} has lost its place in fit {ask.fit}")
             return
-        if not self._serves(ask.fit):
-            if self.phase in IN_A_FIT and ask.number == 0:  # it gathers for an older fit: let it hear of ours
-                self._send(name, Ask(self.fit, 0, (), False))
+        if not self._serves(ask.fit, name):
+            if self.phase in IN_A_FIT:
+                if (
+                    name in self._mates and ask.number == 0
+                ):  # it gathers for an older fit: let it hear of ours
+                    self._send(name, Ask(self.fit, 0, (), False))
+                elif not self._is_back(self.peers[name].standing):
+                    self._call_off(name, ask.fit)
             else:
                 self._call_off(name, ask.fit)
             return

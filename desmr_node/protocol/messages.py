@@ -28,7 +28,9 @@ class Schema:
 class Standing:
     """Where a node stands: the latest fit it knows of, whether that is under way, and its place in it.
 
-    ``finished``: it has ended that fit well, and holds what a neighbour may lack of it.
+    ``finished``: it has ended that fit well, and holds what a neighbour may lack of it. ``continues``: the
+    number under which the fit began, if it goes on without some of its members. ``closed``: its members are
+    known, and nobody can join it any more.
     """
 
     fit: int = 0
@@ -36,10 +38,21 @@ class Standing:
     outer: int = 0
     inner: int = 0
     finished: bool = False
+    continues: int = 0
+    closed: bool = False
 
-    def progress(self) -> tuple[int, bool, int, int]:
+    @property
+    def base(self) -> int:
+        """The number under which the fit began."""
+        return self.continues or self.fit
+
+    def progress(self) -> tuple[int, bool, bool, int, int]:
         """Orders the standings of one process in time: nobody enters a fit again that it has left."""
-        return self.fit, not self.active, self.outer, self.inner
+        return self.fit, not self.active, self.closed, self.outer, self.inner
+
+    def can_be_joined(self) -> bool:
+        """Whether a node that has no part in that fit may still have one."""
+        return self.active and not self.closed and not self.continues
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +97,9 @@ class Vector:
 class Introduction:
     """A member, its neighbours and its keys: the record of flood 0.
 
-    ``certificate`` is an X.509 certificate (DER), or a bare public key in an insecure network.
+    ``certificate`` is an X.509 certificate (DER), or a bare public key in an insecure network. ``continues``
+    and ``lost``: this goes on with an earlier fit, and without these. ``indispensable``: the others may not
+    go on without this member.
     """
 
     origin: str
@@ -92,15 +107,21 @@ class Introduction:
     mask_key: bytes
     certificate: bytes
     signature: bytes
+    continues: int = 0
+    lost: tuple[str, ...] = ()
+    indispensable: bool = False
 
     def content(self) -> bytes:
         """What the signature covers, besides the record's place."""
-        parts = [name.encode() for name in self.neighbours]
-        return b"".join(len(p).to_bytes(4, "little") + p for p in (*parts, self.mask_key, self.certificate))
+        parts = [name.encode() for name in self.neighbours] + [self.mask_key, self.certificate]
+        if self.continues or self.indispensable:
+            flags = self.continues.to_bytes(4, "little") + bytes([self.indispensable])
+            parts += [b"", flags, *(name.encode() for name in self.lost)]  # no key is empty, no name either
+        return b"".join(len(p).to_bytes(4, "little") + p for p in parts)
 
     def size(self) -> int:
         """About how many bytes it takes, or a little more."""
-        names = 65 * (1 + len(self.neighbours))
+        names = 65 * (1 + len(self.neighbours) + len(self.lost))
         return names + len(self.mask_key) + len(self.certificate) + len(self.signature)
 
 

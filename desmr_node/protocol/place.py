@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from desmr_node.protocol.lineage import Lineage
 from desmr_node.protocol.messages import Introduction, Part, Vector
 
 
@@ -11,8 +12,9 @@ class Place:
 
     Saved before anything is sent that follows from it, so no neighbour is ever further ahead than the next
     sum: it lacks at most the ``parts`` of sum ``number`` and, if it was killed as well, our ``vectors`` of
-    the outer round before that sum. ``introductions`` are empty until all are in; ``finished``: the result
-    is written, and what is left is to serve others.
+    the outer round before that sum. ``introductions`` are empty until all are in; ``confirmed``: that sum was
+    the last, and the others have been told, or will be; ``finished``: the result is written, and what is left
+    is to serve others.
     """
 
     fit: int
@@ -21,4 +23,7 @@ class Place:
     number: int = 0
     parts: tuple[Part, ...] = ()
     vectors: tuple[Vector, ...] = ()
+    lineage: Lineage | None = None
+    confirmed: bool = False
     finished: bool = False
+    confirmations: tuple[Part, ...] = ()

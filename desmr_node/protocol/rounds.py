@@ -3,8 +3,8 @@
 In lock-step a neighbour that has our vector of round t can be at most at t + 1; with `max_lag` it may go that
 many rounds further without hearing from us. It may have opened the next outer round while we still add up the
 last one, but cannot get past that round's first vector. Anything beyond this window is the peer's fault.
-A node that was killed and starts an outer round again finds its neighbours further on in it, or in the next
-one: `replays` widens the window to the rounds they hold for it.
+A node that was killed and starts an outer round again finds its neighbours further on in it, or at the first
+vector of the next: `replays` widens the window to the rounds they hold for it.
 """
 
 from collections import deque
@@ -24,7 +24,8 @@ class Rounds:
         self.outer, self.inner = -1, 0
         self._own: dict[int, Matrix] = {}
         self._received: dict[str, dict[int, Matrix]] = {k: {} for k in neighbours}
-        self._early: dict[str, dict[int, Matrix]] = {}
+        #: Vectors of outer rounds to come, by outer round and neighbour.
+        self._early: dict[tuple[int, str], dict[int, Matrix]] = {}
         #: The last round up to which all of a neighbour's vectors are in: a gap would leave a pair unmatched.
         self._reach = dict.fromkeys(neighbours, -1)
         self._matched = dict.fromkeys(neighbours, -1)
@@ -57,10 +58,9 @@ class Rounds:
             for peer, received in self._received.items():
                 received.clear()
                 self._reach[peer] = -1
-                received.update(self._early.get(peer, {}))
+                received.update(self._early.pop((vector.outer, peer), {}))
                 while self._reach[peer] + 1 in received:
                     self._reach[peer] += 1
-            self._early.clear()
             while self.retained and self.retained[0].outer < vector.outer - 1:
                 self.retained.popleft()
             self._matched = dict.fromkeys(self.neighbours, -1)
@@ -70,8 +70,9 @@ class Rounds:
 
     def receive(self, peer: str, vector: Vector) -> bool:
         """Keep a neighbour's vector; False if it is stale or known already."""
-        if vector.outer == self.outer + 1 and vector.inner <= self._ahead_next:
-            early = self._early.setdefault(peer, {})
+        opens = vector.outer == self.outer + 2 and vector.inner == 0 and self._ahead_next > 0
+        if opens or (vector.outer == self.outer + 1 and vector.inner <= self._ahead_next):
+            early = self._early.setdefault((vector.outer, peer), {})
             known = vector.inner in early
             early.setdefault(vector.inner, vector.B)
             return not known

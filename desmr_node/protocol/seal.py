@@ -1,13 +1,18 @@
 """What makes a record safe to pass on: its mask hides the contribution, its signature names the origin."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
+
+import numpy as np
 
 from desmr_node.protocol.faults import FitFailure, PeerFault
 from desmr_node.protocol.fixed import Packing
 from desmr_node.protocol.messages import Introduction, Part, Record, Words
 from desmr_node.protocol.sealing import KeyRefused, MaskKey, Masks, signing_bytes
 
+#: The words of a confirmation.
+CONFIRMED: Words = np.zeros(1, dtype=np.uint64)
 #: Whether a signature over some bytes holds.
 Verifier = Callable[[bytes, bytes], bool]
 
@@ -39,7 +44,14 @@ class Seal(Protocol):
     def secrets(self) -> tuple[bytes, bytes]:
         """What a node that was killed needs to make this seal again."""
 
-    def introduce(self, neighbours: tuple[str, ...]) -> Introduction:
+    def introduce(
+        self,
+        neighbours: tuple[str, ...],
+        *,
+        continues: int = 0,
+        lost: tuple[str, ...] = (),
+        indispensable: bool = False,
+    ) -> Introduction:
         """Our record of flood 0."""
 
     def admit(self, introduction: Introduction) -> None:
@@ -50,6 +62,9 @@ class Seal(Protocol):
 
     def part(self, number: int, words: Words, packing: Packing) -> Part:
         """Our record of a sum."""
+
+    def confirm(self, number: int) -> Part:
+        """Our record that we hold the result: there is nothing in it to hide."""
 
     def check(self, number: int, part: Part) -> None:
         """Raise `PeerFault` unless the part is what its origin signed."""
@@ -67,11 +82,18 @@ class Sealed:
         """Mask key and, where there is no certificate, signing key: for the node's own snapshot only."""
         return self.key.private_bytes(), self.signer.secret()
 
-    def introduce(self, neighbours: tuple[str, ...]) -> Introduction:
+    def introduce(
+        self,
+        neighbours: tuple[str, ...],
+        *,
+        continues: int = 0,
+        lost: tuple[str, ...] = (),
+        indispensable: bool = False,
+    ) -> Introduction:
         """Our neighbours and keys, signed."""
-        bare = Introduction(self.node, neighbours, self.key.public, self.signer.certificate, b"")
-        signature = self.signer.sign(self._place(0, self.node, bare.content()))
-        return Introduction(self.node, neighbours, self.key.public, self.signer.certificate, signature)
+        keys = self.key.public, self.signer.certificate, b""
+        bare = Introduction(self.node, neighbours, *keys, continues, lost, indispensable)
+        return replace(bare, signature=self.signer.sign(self._place(0, self.node, bare.content())))
 
     def admit(self, introduction: Introduction) -> None:
         """The certificate is the origin's, the signature the certificate's."""
@@ -101,6 +123,11 @@ class Sealed:
         bare = Part(self.node, masked, b"")
         return Part(self.node, masked, self.signer.sign(self._place(number, self.node, bare.content())))
 
+    def confirm(self, number: int) -> Part:
+        """Signed, for this place."""
+        bare = Part(self.node, CONFIRMED, b"")
+        return Part(self.node, CONFIRMED, self.signer.sign(self._place(number, self.node, bare.content())))
+
     def check(self, number: int, part: Part) -> None:
         """Signed by its origin, for this place."""
         verifier = self._verifiers.get(part.origin)
@@ -121,9 +148,16 @@ class Open:
         """None."""
         return b"", b""
 
-    def introduce(self, neighbours: tuple[str, ...]) -> Introduction:
+    def introduce(
+        self,
+        neighbours: tuple[str, ...],
+        *,
+        continues: int = 0,
+        lost: tuple[str, ...] = (),
+        indispensable: bool = False,
+    ) -> Introduction:
         """Our neighbours."""
-        return Introduction(self.node, neighbours, b"", b"", b"")
+        return Introduction(self.node, neighbours, b"", b"", b"", continues, lost, indispensable)
 
     def admit(self, introduction: Introduction) -> None:
         """Nothing to check."""
@@ -134,6 +168,10 @@ class Open:
     def part(self, number: int, words: Words, packing: Packing) -> Part:
         """The words as they are."""
         return Part(self.node, words, b"")
+
+    def confirm(self, number: int) -> Part:
+        """As it is."""
+        return Part(self.node, CONFIRMED, b"")
 
     def check(self, number: int, part: Part) -> None:
         """Nothing to check."""

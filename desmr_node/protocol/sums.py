@@ -85,8 +85,9 @@ class Flood:
 
     def forget(self, peer: str) -> None:
         """The stream to the peer broke: what it holds is unknown again."""
-        self._at_peer[peer].clear()
-        self._pending[peer] = {origin for origin in self.records if peer in self._heirs(origin)}
+        if peer in self._at_peer:
+            self._at_peer[peer].clear()
+            self._pending[peer] = {origin for origin in self.records if peer in self._heirs(origin)}
 
     def missing(self) -> list[str]:
         """Members whose record has yet to come: all, or all that some introduction names as neighbour."""
@@ -105,25 +106,26 @@ def _introduction(record: Record) -> Introduction:
 class Roster:
     """The members of a fit in sorted order, and the graph between them: what a closed flood 0 says."""
 
-    def __init__(self, introductions: dict[str, Record]) -> None:
+    def __init__(self, introductions: dict[str, Record], *, heirs: bool = False) -> None:
+        """Of ``heirs``, who go on without some, an edge counts if both its ends still have it."""
         self.names = tuple(sorted(introductions))
         self.index = {name: j for j, name in enumerate(self.names)}
         self._relays: dict[str, dict[str, list[str]]] = {}
         links = {name: set(_introduction(introductions[name]).neighbours) for name in self.names}
         for name in self.names:
             for other in sorted(links[name]):
-                if name not in links[other]:
+                if name not in links[other] and not heirs:
                     raise FitFailure(
                         f"{name} lists {other} as its neighbour but {other} does not list {name}: "
                         "add it to [[neighbours]] there, or remove it here"
                     )
-        edges = [(self.index[a], self.index[b]) for a in self.names for b in links[a]]
+        edges = [(self.index[a], self.index[b]) for a in self.names for b in links[a] if a in links[b]]
         try:
             self.graph = Graph.from_edges(len(self.names), edges)
         except ConfigError:  # honest floods run along edges: somebody was passed off as a member
             raise FitFailure(
                 f"the members {', '.join(self.names)} are not connected by the neighbours they list: "
-                "somebody passes on introductions that do not belong here"
+                + ("start again" if heirs else "somebody passes on introductions that do not belong here")
             ) from None
 
     def relays(self, here: str) -> dict[str, list[str]]:

@@ -20,7 +20,6 @@ from prometheus_client import start_http_server
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from desmr_node.config import NodeConfig, split_address
-from desmr_node.core.fit import MemberFit
 from desmr_node.data import Table, open_rows
 from desmr_node.errors import ConfigError, DataError
 from desmr_node.protocol import events as ev
@@ -136,9 +135,6 @@ class Daemon:
             self._seal = Sealed(config.network, config.node, fit, MaskKey.generate(), signer)
             return self._seal
 
-        def keep(number: int, fit: MemberFit, members: tuple[str, ...]) -> None:
-            self._keep(number, fit, members, schema)
-
         setup = Setup(
             network=config.network,
             node=config.node,
@@ -147,6 +143,7 @@ class Daemon:
             settings=settings_of(config.fit, config.seed),
             max_lag=config.fit.max_lag,
             inner_rounds=config.fit.inner,
+            indispensable=config.floors.indispensable,
             patience=float("inf") if config.patience == "forever" else config.patience,
             incarnation=secrets.randbits(64),
             last_fit=self.result["fit"] if self.result else 0,
@@ -162,7 +159,7 @@ class Daemon:
             setup,
             worker,
             enrol=enrol,
-            keep=keep,
+            keep=lambda kept: self._keep(kept, schema),
             save=lambda place: self._save(place, setting),
             audit=audit,
             metrics=metrics,
@@ -221,14 +218,12 @@ class Daemon:
                 "choose a folder of this user's, or mend its permissions"
             ) from None
 
-    def _keep(self, number: int, fit: MemberFit, members: tuple[str, ...], schema: Schema) -> None:
+    def _keep(self, kept: ev.Keep, schema: Schema) -> None:
         config = self.config
         self.result = results.document(
+            kept,
             network=config.network,
             node=config.node,
-            number=number,
-            members=members,
-            fit=fit,
             schema=schema,
             spec=config.fit,
             seed=config.seed,

@@ -12,6 +12,7 @@ from desmr_node.config import FloorsConfig, NetworkConfig
 from desmr_node.core.fit import MemberFit, OuterRound
 from desmr_node.data import Table, open_rows
 from desmr_node.errors import ConfigError, DataError, DesmrError
+from desmr_node.protocol.events import Keep
 from desmr_node.protocol.greeting import differences
 from desmr_node.protocol.machine import Phase
 from desmr_node.protocol.messages import Hello, Schema, Standing
@@ -57,24 +58,27 @@ class SimulatedFit:
 
     network: NetworkConfig
     schema: Schema
-    fits: dict[str, MemberFit]
+    kept: dict[str, Keep]
     bytes_sent: int
+
+    @property
+    def fits(self) -> dict[str, MemberFit]:
+        """Each node's fit."""
+        return {node: kept.fit for node, kept in self.kept.items()}
 
     def documents(self) -> dict[str, dict[str, Any]]:
         """Each node's result.json."""
         network = self.network
         return {
             node: results.document(
+                kept,
                 network=network.network,
                 node=node,
-                number=1,
-                members=network.ids,
-                fit=fit,
                 schema=self.schema,
                 spec=network.fit,
                 seed=network.seed,
             )
-            for node, fit in self.fits.items()
+            for node, kept in self.kept.items()
         }
 
     def write(self, folder: str | Path) -> list[Path]:
@@ -120,8 +124,8 @@ def run_network(network: NetworkConfig, progress: Progress | None = None) -> Sim
     for node, machine in simulation.machines.items():
         if machine.phase is not Phase.DONE:
             raise FitFailed(machine.reason or f"{node} is still {machine.phase.value}")
-    fits = {node: simulation.fits[node] for node in network.ids}
-    return SimulatedFit(network, schema, fits, simulation.network.bytes_sent)
+    kept = {node: simulation.kept[node][-1] for node in network.ids}
+    return SimulatedFit(network, schema, kept, simulation.network.bytes_sent)
 
 
 class _Reporting(Simulation):

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from desmr_node.core.fit import MemberFit
 from desmr_node.core.share import Neighbours
 from desmr_node.protocol import events as ev
 from desmr_node.protocol.faults import PeerFault
@@ -39,7 +38,7 @@ class Node:
         worker: Worker,
         *,
         enrol: Enrolment,
-        keep: Callable[[int, MemberFit, tuple[str, ...]], None],
+        keep: Callable[[ev.Keep], None],
         save: Callable[[Place | None], None],
         audit: AuditLog,
         metrics: Metrics,
@@ -189,8 +188,8 @@ class Node:
                     self._save(place)
                 case ev.Forget():
                     self._save(None)
-                case ev.Keep(number, fit, members):
-                    self._keep(number, fit, members)
+                case ev.Keep():
+                    self._keep(effect)
         if message is not None:
             self._send(message, peers)
 

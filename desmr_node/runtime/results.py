@@ -11,30 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from desmr_node.core.fit import MemberFit
 from desmr_node.core.spec import FitSpec
 from desmr_node.errors import DataError
+from desmr_node.protocol.events import Keep
 from desmr_node.protocol.messages import Schema
 from desmr_node.runtime.files import replace_file
 
 
 def document(
+    kept: Keep,
     *,
     network: str,
     node: str,
-    number: int,
-    members: tuple[str, ...],
-    fit: MemberFit,
     schema: Schema,
     spec: FitSpec,
     seed: int,
 ) -> dict[str, Any]:
     """Everything there is to say about a fit. Doubles print so that reading them gives the same bits."""
+    fit, lineage = kept.fit, kept.lineage
     return {
         "network": network,
         "node": node,
-        "fit": number,
-        "members": list(members),
+        "fit": kept.number,
+        "members": list(kept.members),
+        "continues": None if lineage.base == kept.number else lineage.base,
+        "lost": _lost(kept),
+        "consensus_residual": _plain(fit.history[-1].spread),
         "converged": fit.converged,
         "message": fit.message,
         "response": schema.response,
@@ -54,6 +56,14 @@ def document(
         "history": [{k: _plain(v) for k, v in asdict(line).items()} for line in fit.history],
         "settings": {**spec.model_dump(), "seed": seed},
     }
+
+
+def _lost(kept: Keep) -> list[dict[str, Any]]:
+    """Members of the fit as it began that have no part in its end: in which fit and outer round each went."""
+    lineage = kept.lineage
+    gone = sorted(lineage.founders.keys() - set(kept.members))
+    places = {name: lineage.lost.get(name, (kept.number, 0)) for name in gone}
+    return [{"node": name, "fit": fit, "outer": outer} for name, (fit, outer) in places.items()]
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 `simulate` is the statistician's entry point; `Simulation` is what it and the protocol's tests drive.
 """
 
+import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -46,12 +47,20 @@ class Simulation:
         self.workers, self.network, self.seals = dict(nodes), network, seals
         self.edges = [(min(edge), max(edge)) for edge in edges]
         self.fits: dict[str, MemberFit] = {}
+        self.kept: dict[str, list[ev.Keep]] = {}
         #: What each node's disk holds, if nodes are to be killed.
         self.disks: dict[str, bytes | None] | None = None
         #: Nodes that are down, until when; and after how many effects a node is killed, for how long.
         self.down: dict[str, float] = {}
         self.fuses: dict[str, tuple[int, float]] = {}
         self.killed = 0
+        #: Seconds that a node's computations take, and by how much its clock is ahead.
+        self.slowness: dict[str, float] = {}
+        self.ahead: dict[str, float] = {}
+        #: Nodes whose disk takes nothing more.
+        self.full: set[str] = set()
+        self._later: list[tuple[float, int, str, Machine, ev.Event]] = []
+        self._sequence = 0
         self._schema, self._patience = schema, patience
         self.network.connect(self.edges)
         links: dict[str, set[str]] = {name: set() for name in nodes}
@@ -73,6 +82,7 @@ class Simulation:
             inner_rounds=worker.spec.inner,
             patience=self._patience,
             incarnation=self.killed,
+            last_fit=self.kept[name][-1].number if name in self.kept else 0,
         )
 
     def run(self, until: float = float("inf"), *, callers: Iterable[str] | None = None) -> None:
@@ -84,15 +94,18 @@ class Simulation:
 
     def at_rest(self) -> bool:
         """Whether no node takes part in a fit, or waits for one."""
-        return not self.down and all(m.phase in RESTING for m in self.machines.values())
+        if any(end < float("inf") for end in self.down.values()):
+            return False
+        return all(m.phase in RESTING for name, m in self.machines.items() if name not in self.down)
 
     def step(self, until: float = float("inf")) -> bool:
         """Let one thing happen, or the next deadline pass; False if there is nothing more before `until`."""
         if self.network.imminent():  # no deadline can come first, and there may be hundreds to look at
             deadline = self.network.now
         else:
-            deadlines = [m.deadline() for name, m in self.machines.items() if name not in self.down]
-            deadline = min([*deadlines, *self.down.values(), until])
+            deadlines = [self._deadline(name) for name in self.machines if name not in self.down]
+            computed = self._later[0][0] if self._later else until
+            deadline = min([*deadlines, *self.down.values(), computed, until])
         happening = self.network.next(deadline)
         if happening is not None:
             self.happen(happening)
@@ -101,10 +114,23 @@ class Simulation:
         else:
             for name in [name for name, end in self.down.items() if end <= self.network.now]:
                 self.revive(name)
-            for name, machine in self.machines.items():
-                if machine.deadline() <= self.network.now and name not in self.down:
+            while self._later and self._later[0][0] <= self.network.now:
+                _, _, name, machine, event = heapq.heappop(self._later)
+                if self.machines[name] is machine:  # not another life's
+                    self.tell(name, event)
+            for name in self.machines:
+                if name not in self.down and self._deadline(name) <= self.network.now:
                     self.tell(name, ev.Ticked())
         return True
+
+    def _deadline(self, name: str) -> float:
+        return self.machines[name].deadline() - self.ahead.get(name, 0.0)
+
+    def _now(self, name: str) -> float:
+        if name not in self.ahead:
+            return self.network.now
+        now, deadline = self.network.now + self.ahead[name], self.machines[name].deadline()
+        return deadline if abs(now - deadline) < 1e-9 else now  # the sum may round to just before it
 
     def happen(self, happening: Delivery | Change) -> None:
         """Tell the nodes concerned."""
@@ -119,23 +145,30 @@ class Simulation:
         """Let a node handle an event, and carry its effects out."""
         queue = [event]
         while queue and name not in self.down:
-            for effect in self.machines[name].handle(queue.pop(0), self.network.now):
+            for effect in self.machines[name].handle(queue.pop(0), self._now(name)):
                 if name in self.fuses and self._burns_down(name):
                     return
                 match effect:
                     case ev.Send(peer, message):
                         self.network.send(name, peer, message)
+                    case ev.Compute() if name in self.slowness:
+                        self._sequence += 1
+                        when = self.network.now + self.slowness[name]
+                        answer = self.workers[name].compute(effect)
+                        heapq.heappush(self._later, (when, self._sequence, name, self.machines[name], answer))
                     case ev.Compute():
                         queue.append(self.workers[name].compute(effect))
                     case ev.Enrol(fit):
+                        self.workers[name].reset()
                         queue.append(ev.Enrolled(self.seals(name, fit)))
-                    case ev.Keep(_, fit, _):
-                        self.fits[name] = fit
+                    case ev.Keep():
+                        self.fits[name] = effect.fit
+                        self.kept.setdefault(name, []).append(effect)
                     case ev.Drop(peer, _, fault):
                         now = self.network.now
                         self.network.cut(name, peer, now, now + _REDIAL if fault else float("inf"))
                     case ev.Save(place) if self.disks is not None:
-                        self.disks[name] = self._snapshot(name, place)
+                        self.disks[name] = None if name in self.full else self._snapshot(name, place)
                     case ev.Forget() if self.disks is not None:
                         self.disks[name] = None
                     case ev.Report() | ev.Save() | ev.Forget():
@@ -144,7 +177,7 @@ class Simulation:
     # -- nodes that are killed -------------------------------------------------------------------------
 
     def kill(self, name: str, until: float) -> None:
-        """As by SIGKILL, now: all but its disk is gone, and its streams break. It is started again later."""
+        """As by SIGKILL, now: all but its disk is gone, and its streams break. At `until` it is back."""
         self.killed += 1
         self.down[name] = until
         self.fuses.pop(name, None)
@@ -156,7 +189,7 @@ class Simulation:
         """Start a node that was killed: it knows what its disk holds."""
         del self.down[name]
         self.workers[name] = self.workers[name].anew()
-        self.machines[name] = Machine(self._setup(name), now=self.network.now)
+        self.machines[name] = Machine(self._setup(name), now=self._now(name))
         data = self.disks.get(name) if self.disks is not None else None
         if data is not None:
             snapshot = checkpoint.from_bytes(data)

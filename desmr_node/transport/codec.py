@@ -191,7 +191,12 @@ def _record(record: Record) -> pb.Record:
     if isinstance(record, Part):
         return pb.Record(origin=record.origin, signature=record.signature, words=record.content())
     introduction = pb.Introduction(
-        neighbours=record.neighbours, mask_key=record.mask_key, certificate=record.certificate
+        neighbours=record.neighbours,
+        mask_key=record.mask_key,
+        certificate=record.certificate,
+        continues=record.continues,
+        lost=record.lost,
+        indispensable=record.indispensable,
     )
     return pb.Record(origin=record.origin, signature=record.signature, introduction=introduction)
 
@@ -214,16 +219,18 @@ def _read_record(record: pb.Record) -> Record:
         return Part(origin, words, record.signature)
     if kind == "introduction":
         intro = record.introduction
-        if len(intro.neighbours) > MOST_MEMBERS:
-            raise PeerFault(f"sent an introduction of {origin} with {len(intro.neighbours)} neighbours")
+        if max(len(intro.neighbours), len(intro.lost)) > MOST_MEMBERS:
+            raise PeerFault(f"sent an introduction of {origin} that names more members than there can be")
         if len(intro.mask_key) > _LONGEST_MASK_KEY or len(intro.certificate) > _LONGEST_CERTIFICATE:
             raise PeerFault(f"sent an introduction of {origin} with overlong keys")
-        names = tuple(_node_id(name) for name in intro.neighbours)
-        if list(names) != sorted(set(names)) or origin in names:
-            raise PeerFault(
-                f"sent an introduction of {origin} whose neighbours are not a sorted set of others"
-            )
-        return Introduction(origin, names, intro.mask_key, intro.certificate, record.signature)
+        names, lost = (tuple(map(_node_id, given)) for given in (intro.neighbours, intro.lost))
+        for given in (names, lost):
+            if list(given) != sorted(set(given)) or origin in given:
+                raise PeerFault(
+                    f"sent an introduction of {origin} whose neighbours are not a sorted set of others"
+                )
+        keys = intro.mask_key, intro.certificate, record.signature
+        return Introduction(origin, names, *keys, _key(intro.continues), lost, intro.indispensable)
     raise PeerFault(f"sent a record of {origin} of no known kind")
 
 
@@ -248,6 +255,8 @@ def _hello(hello: Hello) -> pb.Hello:
         release=_sentence(hello.release, _LONGEST_RELEASE),
         defaults=hello.defaults,
         finished=hello.standing.finished,
+        continues=hello.standing.continues,
+        closed=hello.standing.closed,
     )
 
 
@@ -267,7 +276,13 @@ def _read_hello(hello: pb.Hello) -> Hello:
         schema=Schema(_text(hello.response, "response"), features),
         settings=settings,
         standing=Standing(
-            _key(hello.fit), hello.active, _key(hello.outer), _key(hello.inner), hello.finished
+            _key(hello.fit),
+            hello.active,
+            _key(hello.outer),
+            _key(hello.inner),
+            hello.finished,
+            _key(hello.continues),
+            hello.closed,
         ),
         version=_key(hello.version),
         oldest_version=_key(hello.oldest_version),

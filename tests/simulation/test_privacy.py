@@ -12,7 +12,7 @@ from desmr_node.core.share import Sum
 from desmr_node.core.spec import FitSpec
 from desmr_node.protocol.fixed import pack
 from desmr_node.protocol.messages import Ask, Done, Flood, Hello, Introduction, Part, Schema, Vector
-from desmr_node.protocol.seal import Open, Sealed
+from desmr_node.protocol.seal import CONFIRMED, Open, Sealed
 from desmr_node.protocol.sealing import MaskKey
 from desmr_node.runtime.signing import BareSigner
 from desmr_node.runtime.simulation import Simulation
@@ -42,6 +42,10 @@ class Listening(Worker):
             if len(self.contributed) == 3:
                 self.pilot = self.share.member.settled
         return answer
+
+
+def is_confirmation(record):
+    return np.array_equal(record.words, CONFIRMED)
 
 
 class Recording:
@@ -82,7 +86,7 @@ class Recording:
             for _, message in self.messages
             if isinstance(message, Flood)
             for record in message.records
-            if isinstance(record, Part) and record.origin == name
+            if isinstance(record, Part) and record.origin == name and not is_confirmation(record)
         }
 
 

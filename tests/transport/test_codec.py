@@ -216,7 +216,7 @@ REFUSED = {
     "part of a word": (record(words=bytes(9)), "a record of a that is not made of whole words"),
     "no words": (record(words=b""), "not made of whole words"),
     "an empty record": (wire(flood=pb.Flood(records=[pb.Record(origin="a")])), "a record of a of no known"),
-    "many neighbours": (introduction(neighbours=["b"] * 4097), "with 4097 neighbours"),
+    "many neighbours": (introduction(neighbours=["b"] * 4097), "names more members than there can be"),
     "neighbours unsorted": (introduction(neighbours=["c", "b"]), "not a sorted set of others"),
     "a neighbour twice": (introduction(neighbours=["b", "b"]), "not a sorted set of others"),
     "its own neighbour": (introduction(neighbours=["a", "b"]), "not a sorted set of others"),

@@ -37,7 +37,7 @@ class Envelope(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., reject: _Optional[_Union[Reject, _Mapping]] = ..., vector: _Optional[_Union[Vector, _Mapping]] = ..., flood: _Optional[_Union[Flood, _Mapping]] = ..., ask: _Optional[_Union[Ask, _Mapping]] = ..., abort: _Optional[_Union[Abort, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("version", "oldest_version", "network", "node", "incarnation", "response", "features", "settings", "fit", "active", "outer", "inner", "method", "release", "defaults", "finished")
+    __slots__ = ("version", "oldest_version", "network", "node", "incarnation", "response", "features", "settings", "fit", "active", "outer", "inner", "method", "release", "defaults", "finished", "continues", "closed")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,8 @@ class Hello(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     DEFAULTS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    CONTINUES_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
     version: int
     oldest_version: int
     network: str
@@ -84,7 +86,9 @@ class Hello(_message.Message):
     release: str
     defaults: _containers.ScalarMap[str, str]
     finished: bool
-    def __init__(self, version: _Optional[int] = ..., oldest_version: _Optional[int] = ..., network: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., response: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., settings: _Optional[_Mapping[str, str]] = ..., fit: _Optional[int] = ..., active: _Optional[bool] = ..., outer: _Optional[int] = ..., inner: _Optional[int] = ..., method: _Optional[int] = ..., release: _Optional[str] = ..., defaults: _Optional[_Mapping[str, str]] = ..., finished: _Optional[bool] = ...) -> None: ...
+    continues: int
+    closed: bool
+    def __init__(self, version: _Optional[int] = ..., oldest_version: _Optional[int] = ..., network: _Optional[str] = ..., node: _Optional[str] = ..., incarnation: _Optional[int] = ..., response: _Optional[str] = ..., features: _Optional[_Iterable[str]] = ..., settings: _Optional[_Mapping[str, str]] = ..., fit: _Optional[int] = ..., active: _Optional[bool] = ..., outer: _Optional[int] = ..., inner: _Optional[int] = ..., method: _Optional[int] = ..., release: _Optional[str] = ..., defaults: _Optional[_Mapping[str, str]] = ..., finished: _Optional[bool] = ..., continues: _Optional[int] = ..., closed: _Optional[bool] = ...) -> None: ...
 
 class Reject(_message.Message):
     __slots__ = ("reason",)
@@ -133,14 +137,20 @@ class Record(_message.Message):
     def __init__(self, origin: _Optional[str] = ..., signature: _Optional[bytes] = ..., introduction: _Optional[_Union[Introduction, _Mapping]] = ..., words: _Optional[bytes] = ...) -> None: ...
 
 class Introduction(_message.Message):
-    __slots__ = ("neighbours", "mask_key", "certificate")
+    __slots__ = ("neighbours", "mask_key", "certificate", "continues", "lost", "indispensable")
     NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     MASK_KEY_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    CONTINUES_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    INDISPENSABLE_FIELD_NUMBER: _ClassVar[int]
     neighbours: _containers.RepeatedScalarFieldContainer[str]
     mask_key: bytes
     certificate: bytes
-    def __init__(self, neighbours: _Optional[_Iterable[str]] = ..., mask_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ...) -> None: ...
+    continues: int
+    lost: _containers.RepeatedScalarFieldContainer[str]
+    indispensable: bool
+    def __init__(self, neighbours: _Optional[_Iterable[str]] = ..., mask_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., continues: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ..., indispensable: _Optional[bool] = ...) -> None: ...
 
 class Ask(_message.Message):
     __slots__ = ("fit", "number", "missing", "vectors")
