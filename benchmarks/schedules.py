@@ -355,14 +355,22 @@ class Watch:
                 raise InvariantError(f"harmless faults changed the outcome: {run.situation()}")
 
     def _may_wait(self, name: str, machine: Machine) -> bool:
-        """Whether a node that has not ended has nobody to go on with: most founders are down or cut off."""
+        """Whether a node that has not ended has nobody to go on with: most founders are down or cut off.
+
+        Where somebody has confirmed a result, a member that is gone may have been the one that made it a
+        majority: nobody can know, and the others must wait for it, unless enough of them confirm as well.
+        """
         if machine.phase is Phase.MEETING:  # a fit that cannot begin fails after `patience`, unless it waits
             return any(p.standing.active for p in machine.peers.values())  # for others that pause
         if machine.lineage is None:
             return False
         alive = {n for n in machine.lineage.founders if n not in self.net.down}
         with_memory = {n for n in alive if self._in_the_fit(n, machine.lineage.base)}
-        return not machine.lineage.is_majority(_component(name, with_memory, self.run.edges))
+        within_reach = _component(name, with_memory, self.run.edges)
+        for other in map(self.net.machines.__getitem__, within_reach):
+            if other._confirmed and other.flood is not None:
+                within_reach = (within_reach & set(other.members)) | other.flood.records.keys()
+        return not machine.lineage.is_majority(within_reach)
 
     def _in_the_fit(self, name: str, base: int) -> bool:
         machine = self.net.machines[name]

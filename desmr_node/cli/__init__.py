@@ -17,9 +17,10 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 # gRPC's own lines on standard error say what our sentences say, in other words.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-#: Exit codes: 0 fine, 1 it cannot be done (a sentence says why), 2 wrong usage, 3 a fit failed, 70 a daemon
-#: crashed (a traceback says where): that is worth another start, which 1 is not.
-CANNOT, USAGE, FAILED, CRASHED, INTERRUPTED = 1, 2, 3, 70, 130
+#: Exit codes: 0 fine, 1 it cannot be done (a sentence says why), 2 wrong usage, 3 a fit failed, 4 it was
+#: finished without some of its members, 70 a daemon crashed (a traceback says where): that is worth another
+#: start, which 1 is not.
+CANNOT, USAGE, FAILED, INCOMPLETE, CRASHED, INTERRUPTED = 1, 2, 3, 4, 70, 130
 
 
 class _Version(argparse.Action):
@@ -63,7 +64,10 @@ def desmr_node(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action=_Version)
     parser.add_argument("--config", required=True, metavar="node.toml", help="the node's configuration file")
     parser.add_argument(
-        "--once", action="store_true", help="take part in one fit, then exit: 0 if it is done, 3 if it failed"
+        "--once",
+        action="store_true",
+        help="take part in one fit, then exit: 0 if it is done, 3 if it failed, 4 if it was finished without "
+        "some of its members",
     )
     arguments = parser.parse_args(argv)
     try:

@@ -140,7 +140,7 @@ def _shows_up(host: str, patience: float) -> bool:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from desmr_node.cli import FAILED
+    from desmr_node.cli import FAILED, INCOMPLETE
     from desmr_node.cli.client import AdminClient
     from desmr_node.cli.divisions import Progress, outcome, show_outcome
     from desmr_node.config import load_network
@@ -166,7 +166,9 @@ def _report(arguments: argparse.Namespace) -> int:
         with Progress(list(network.ids)) as progress:
             statuses = _wait(clients, progress, arguments.timeout, arguments.grace)
         away = [node for node in clients if node not in statuses]
-        if away and not any(status.phase == "failed" for status in statuses.values()):
+        lost = {name for status in statuses.values() for name in status.lost}
+        failed = any(status.phase == "failed" for status in statuses.values())
+        if not failed and not lost.issuperset(away):
             _say(f"{', '.join(away)} stays away: start it again")
             return FAILED
         found = outcome(statuses, clients)
@@ -177,7 +179,7 @@ def _report(arguments: argparse.Namespace) -> int:
         print(json.dumps(found))
     else:
         show_outcome(found)
-    return 0
+    return INCOMPLETE if lost else 0
 
 
 def _wait(

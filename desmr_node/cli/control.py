@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -158,44 +159,48 @@ def _watch(arguments: argparse.Namespace) -> int:
 
 def _look_on(statuses: Iterator["pb.Status"], *, as_json: bool) -> int:
     """Show statuses as they come; the exit code for how the last one ended."""
-    from desmr_node.cli import CANNOT, FAILED
+    from desmr_node.cli import CANNOT, FAILED, INCOMPLETE
 
-    phase = ""
+    ending = deque(_shown(statuses, as_json=as_json), maxlen=1)
+    if not ending:
+        return CANNOT
+    last = ending.pop()
+    done = INCOMPLETE if last.lost else 0
+    return {"done": done, "failed": FAILED}.get(last.phase, CANNOT)
+
+
+def _shown(statuses: Iterator["pb.Status"], *, as_json: bool) -> Iterator["pb.Status"]:
+    """The statuses, each shown as it passes."""
     if as_json:
         for status in statuses:
-            phase = status.phase
             _print_json(status)
-    elif sys.stdout.isatty():
-        phase = _live(statuses)
+            yield status
     else:
-        phase = _lines(statuses)
-    return {"done": 0, "failed": FAILED}.get(phase, CANNOT)
+        yield from _live(statuses) if sys.stdout.isatty() else _lines(statuses)
 
 
-def _live(statuses: Iterator["pb.Status"]) -> str:
+def _live(statuses: Iterator["pb.Status"]) -> Iterator["pb.Status"]:
     from rich.live import Live
 
     from desmr_node.cli import render
 
-    phase = ""
     with Live(console=render.console(), auto_refresh=False) as live:
         for status in statuses:
-            phase = status.phase
             live.update(render.status_view(status, bars=True), refresh=True)
-    return phase
+            yield status
 
 
-def _lines(statuses: Iterator["pb.Status"]) -> str:
+def _lines(statuses: Iterator["pb.Status"]) -> Iterator["pb.Status"]:
     """A line whenever there is news."""
     from desmr_node.cli import render
 
-    phase, told, peers, rounds, fit = "", "", dict[str, str](), 0, 0
+    told, peers, rounds, fit = "", dict[str, str](), 0, 0
     for status in statuses:
         phase = status.phase
         if status.fit != fit:
             fit, rounds = status.fit, 0
             if fit and phase != "idle":
-                print(f"fit {fit} at {render.plain(status.node)}", flush=True)
+                print(f"fit {fit} at {render.plain(status.node)}{render.without(status)}", flush=True)
         for peer in status.peers:
             line = render.peer_line(peer)
             if peers.get(peer.node) != line:
@@ -204,14 +209,14 @@ def _lines(statuses: Iterator["pb.Status"]) -> str:
         for outer in status.history[rounds:]:
             print(render.round_line(outer), flush=True)
         rounds = len(status.history)
-        if phase in ("idle", "meeting", "gathering", "done", "failed"):
+        if phase in ("idle", "meeting", "gathering", "done", "failed") or status.paused:
             news = render.doing(status)
             if status.waiting_for:
                 news += render.plain(f", for {', '.join(status.waiting_for)}")
             if news != told:
                 print(news, flush=True)
             told = news
-    return phase
+        yield status
 
 
 def _result(arguments: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from desmr_node.cli import FAILED
+    from desmr_node.cli import FAILED, INCOMPLETE
     from desmr_node.cli.divisions import show_outcome
     from desmr_node.config import load_network
     from desmr_node.errors import ConfigError
@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
             print(json.dumps(outcome))
         else:
             show_outcome(outcome, folder if arguments.keep else None)
-        return 0
+        return INCOMPLETE if outcome["lost"] else 0
     except OSError as error:
         raise ConfigError(
             f"{folder} cannot be written ({error.strerror}): name another with --keep"

@@ -107,9 +107,10 @@ def outcome(statuses: "Mapping[str, pb.Status]", clients: "Mapping[str, AdminCli
     failed = {node: s.message for node, s in statuses.items() if s.phase == "failed"}
     return {
         "failed": failed,
-        "results": {} if failed else {node: client.result() for node, client in clients.items()},
+        "results": {} if failed else {node: clients[node].result() for node in statuses},
+        "lost": sorted({name for s in statuses.values() for name in s.lost}),
         # Started again since: what they hold is of another process, and so are its time and traffic.
-        "earlier": any(s.phase == "idle" for s in statuses.values()),
+        "earlier": any(s.phase == "idle" or s.elapsed_seconds == 0 for s in statuses.values()),
         "fit_seconds": max(s.elapsed_seconds for s in statuses.values()),
         "memory_megabytes": max(s.memory_bytes for s in statuses.values()) / 1e6,
         "bytes_per_edge": {
@@ -166,6 +167,11 @@ def show_outcome(outcome: Mapping[str, Any], kept: Path | None = None) -> None:
         "random 80/20 split; the paper's are means over its splits.",
         f"{len(results)} divisions {'agree' if alike else 'DO NOT AGREE'} on lambda and variables; "
         f"{first['message']}.",
+        *(
+            [f"WITHOUT {', '.join(outcome['lost'])}, lost in the middle of the fit."]
+            if outcome["lost"]
+            else []
+        ),
         cost,
         *([f"Files: {kept}"] if kept else []),
     )

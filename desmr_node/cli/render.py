@@ -98,6 +98,10 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
         f"of {len(members)} {'node' if len(members) == 1 else 'nodes'}"
     )
     lines = [head, f"fit {result['fit']} of network {result['network']}, as {result['node']} holds it"]
+    for lost in result.get("lost", ()):  # results of older releases do not say
+        lines.append(
+            f"WITHOUT {lost['node']}, which was lost in outer round {lost['outer']} of fit {lost['fit']}"
+        )
     return [plain(line) for line in lines]
 
 
@@ -115,6 +119,9 @@ def ending_lines(result: Mapping[str, Any]) -> list[str]:
             f"on {errors['rows']} hold-out rows: RMSE {number(errors['rmse'])}, MAE {number(errors['mae'])}"
         )
     lines.append(result["message"])
+    residual = result.get("consensus_residual")
+    if residual is not None:
+        lines.append(f"nodes agree to {number(residual, 2)} standard errors")
     return [plain(line) for line in lines]
 
 
@@ -194,9 +201,19 @@ def doing(status: "pb.Status") -> str:
     told = _PHASES.get(status.phase) or _STAGES.get(status.stage) or status.stage or status.phase
     if status.phase in ("done", "failed") and status.message:
         told += f": {status.message}"
+    if status.paused:
+        told = f"paused: {status.paused}"
     if status.phase == "idle" and status.fit:
         told = f"idle: the last fit was {status.fit}"
     return plain(told)
+
+
+def without(status: "pb.Status") -> str:
+    """Who was lost, to be put behind the fit's number."""
+    if not status.lost:
+        return ""
+    begun = f", begun as fit {status.continues}" if status.continues else ""
+    return plain(f"{begun}, without {', '.join(status.lost)}")
 
 
 def round_line(line: "pb.OuterRound") -> str:
@@ -227,7 +244,7 @@ def status_view(status: "pb.Status", *, bars: bool = False) -> "RenderableType":
 
     fit = f"fit {status.fit}" if status.fit else "no fit yet"
     if status.members:
-        fit += f" of {status.members} {'node' if status.members == 1 else 'nodes'}"
+        fit += f" of {status.members} {'node' if status.members == 1 else 'nodes'}{without(status)}"
     parts: list[RenderableType] = [
         Text(plain(f"{status.node} in network {status.network}"), style="bold"),
         Text(
@@ -235,7 +252,7 @@ def status_view(status: "pb.Status", *, bars: bool = False) -> "RenderableType":
             f"{size(status.memory_bytes)} of memory; desmr-node {plain(status.version)}",
             style="dim",
         ),
-        Text(doing(status), style={"failed": "bold red", "done": "green"}.get(status.phase, "")),
+        Text(doing(status), style=_style(status)),
     ]
     if status.waiting_for:
         parts.append(Text(plain("waiting for " + ", ".join(status.waiting_for)), style="yellow"))
@@ -246,6 +263,12 @@ def status_view(status: "pb.Status", *, bars: bool = False) -> "RenderableType":
     if status.peers:
         parts += [Text(""), _peers(status)]
     return Group(*parts)
+
+
+def _style(status: "pb.Status") -> str:
+    if status.paused or (status.phase == "done" and status.lost):
+        return "yellow"
+    return {"failed": "bold red", "done": "green"}.get(status.phase, "")
 
 
 def _progress(status: "pb.Status", bars: bool) -> "RenderableType":

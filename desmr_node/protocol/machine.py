@@ -202,7 +202,7 @@ class Machine:
         self._finished = 0
         #: What the members of the last fit that failed were told.
         self._aborted: Abort | None = None
-        #: Records of sums to come, by sum, sender and origin; to a node that was killed two may be on the way.
+        #: Records of sums to come, by sum, sender and origin; after a restart there may be some of two.
         self._early: dict[tuple[int, str, str], Record] = {}
         self._furthest = 0
         self._introductions: tuple[Introduction, ...] = ()
@@ -704,7 +704,8 @@ class Machine:
         if self._confirmed:
             self._pause(f"{told}, and few others have confirmed the result yet")
             return
-        lineage = self.lineage.without(names, self.fit, self.rounds.outer + 1)
+        present = self.flood.records if self.flood else ()
+        lineage = self.lineage.found(present).without(names, self.fit, self.rounds.outer + 1)
         obstacle = lineage.obstacle(self.setup.node)
         if obstacle and for_good:
             raise FitFailure(f"{told}, and {obstacle}: start again")

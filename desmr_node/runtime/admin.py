@@ -79,6 +79,9 @@ def status(node: Node, version: str) -> pb.Status:
         elapsed_seconds=(machine.ended if resting else asyncio.get_running_loop().time()) - machine.began,
         round_milliseconds=1e3 * node.metrics.round_seconds,
         memory_bytes=memory_bytes(),
+        lost=machine.lost(),
+        continues=machine.hello().standing.continues,
+        paused=machine.paused,
     )
 
 

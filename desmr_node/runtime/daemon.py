@@ -105,6 +105,8 @@ class Daemon:
         self._stop_reason = ""
         self._metrics_server: tuple[Any, Thread] | None = None
         self._lock: int | None = None
+        #: Whether the fit under way can be taken up again.
+        self._saved = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -241,7 +243,7 @@ class Daemon:
 
     def _save(self, place: Place | None, setting: checkpoint.Setting) -> None:
         """Without a snapshot the fit goes on; it is only a crash of this node that it would not survive."""
-        state = self.config.state
+        state, self._saved = self.config.state, False
         try:
             if place is None:
                 checkpoint.forget(state)
@@ -250,7 +252,10 @@ class Daemon:
             checkpoint.save(
                 state, checkpoint.Snapshot(setting, place, share.progress(), *self._seal.secrets())
             )
+            self._saved = not place.finished
         except OSError as error:
+            with suppress(OSError):  # an older one would lead back to where the others are no more
+                checkpoint.forget(state)
             self.node.warn(
                 self.config.node,
                 f"no snapshot could be written to {state} ({error.strerror}): "
@@ -277,7 +282,7 @@ class Daemon:
             config.network, config.node, snapshot.place.fit, MaskKey(snapshot.mask_key), signer
         )
         self._sent_before = dict.fromkeys(self.node.machine.peers, 0)
-        self.node.worker.resumed = snapshot.progress
+        self.node.worker.resumed, self._saved = snapshot.progress, not snapshot.place.finished
         self.node.tell(ev.Resumed(snapshot.place, self._seal))
 
     # -- metrics ---------------------------------------------------------------------------------------
@@ -298,6 +303,10 @@ class Daemon:
         yield gauge("desmr_fit", "Number of the latest fit", machine.fit)
         for phase in Phase:
             yield gauge(f"desmr_phase_{phase.value}", "1 while in this phase", float(machine.phase is phase))
+        yield gauge(
+            "desmr_paused", "1 while the fit waits for a member to come back", float(bool(machine.paused))
+        )
+        yield gauge("desmr_lost_members", "Members that the present fit has lost", len(machine.lost()))
         history = self.node.worker.share.history
         if history:
             last = history[-1]
@@ -367,7 +376,10 @@ class Daemon:
         self._stop.set()
 
     async def run(self, *, once: bool = False) -> int:
-        """Until stopped (0) or, if ``once``, until a fit is done (0) or failed (3). Raises what broke us."""
+        """Until stopped (0) or, if ``once``, until a fit is done (0; 4 if members were lost) or failed (3).
+
+        Raises what broke us. A fit that can be taken up again is not ended: the others wait for us.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
@@ -383,10 +395,16 @@ class Daemon:
             await asyncio.gather(*waits, return_exceptions=True)
         if self.node.crashed.done():
             self.node.crashed.result()
+        machine = self.node.machine
         if self._stop.is_set():
             log.info(f"stopping: {self._stop_reason}")
-            self.node.tell(ev.Stopped(f"{self.config.node} was shut down ({self._stop_reason})"))
-        return 3 if once and self.node.machine.phase is not Phase.DONE else 0
+            if self._saved:
+                log.info(f"fit {machine.fit} is taken up again at the next start")
+            else:
+                self.node.tell(ev.Stopped(f"{self.config.node} was shut down ({self._stop_reason})"))
+        if once and machine.phase is not Phase.DONE:
+            return 3
+        return 4 if once and machine.lost() else 0
 
     async def _one_fit(self) -> None:
         machine = self.node.machine

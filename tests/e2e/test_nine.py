@@ -3,10 +3,6 @@
 import json
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
-
-import pytest
 
 from desmr_node.cli.local import LocalNetwork
 from desmr_node.config import load_network

@@ -775,8 +775,8 @@ def test_patience_ends_with_the_peers_name_and_reason(bench):
     assert not [text for text in net.tell("a", ev.Ticked()) if "fail" in text]
     net.now = 60.1
     assert net.tell("a", ev.Ticked()) == [
-        "report fit 1 pauses: b has been away for 60 s (connection reset), and 1 of 2 members are no majority: "
-        "waiting until it is back"
+        "report fit 1 pauses: b has been away for 60 s (connection reset), and 1 of 2 members are no "
+        "majority: waiting until it is back"
     ]
     assert net["a"].deadline() > net.now
 

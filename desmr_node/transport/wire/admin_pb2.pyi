@@ -63,7 +63,7 @@ class ResultResponse(_message.Message):
     def __init__(self, json: _Optional[str] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("network", "node", "version", "phase", "message", "fit", "stage", "outer", "outer_limit", "inner", "inner_limit", "history", "peers", "waiting_for", "members", "elapsed_seconds", "round_milliseconds", "memory_bytes")
+    __slots__ = ("network", "node", "version", "phase", "message", "fit", "stage", "outer", "outer_limit", "inner", "inner_limit", "history", "peers", "waiting_for", "members", "elapsed_seconds", "round_milliseconds", "memory_bytes", "lost", "continues", "paused")
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,9 @@ class Status(_message.Message):
     ELAPSED_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ROUND_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    CONTINUES_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
     network: str
     node: str
     version: str
@@ -100,7 +103,10 @@ class Status(_message.Message):
     elapsed_seconds: float
     round_milliseconds: float
     memory_bytes: int
-    def __init__(self, network: _Optional[str] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., phase: _Optional[str] = ..., message: _Optional[str] = ..., fit: _Optional[int] = ..., stage: _Optional[str] = ..., outer: _Optional[int] = ..., outer_limit: _Optional[int] = ..., inner: _Optional[int] = ..., inner_limit: _Optional[int] = ..., history: _Optional[_Iterable[_Union[OuterRound, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., members: _Optional[int] = ..., elapsed_seconds: _Optional[float] = ..., round_milliseconds: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    lost: _containers.RepeatedScalarFieldContainer[str]
+    continues: int
+    paused: str
+    def __init__(self, network: _Optional[str] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., phase: _Optional[str] = ..., message: _Optional[str] = ..., fit: _Optional[int] = ..., stage: _Optional[str] = ..., outer: _Optional[int] = ..., outer_limit: _Optional[int] = ..., inner: _Optional[int] = ..., inner_limit: _Optional[int] = ..., history: _Optional[_Iterable[_Union[OuterRound, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., members: _Optional[int] = ..., elapsed_seconds: _Optional[float] = ..., round_milliseconds: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ..., continues: _Optional[int] = ..., paused: _Optional[str] = ...) -> None: ...
 
 class OuterRound(_message.Message):
     __slots__ = ("outer", "admm_rounds", "candidates", "objective", "nonzeros", "moved", "spread", "changed", "accepted")
