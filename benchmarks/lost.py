@@ -39,12 +39,12 @@ VICTIMS = ("pacific", "south-atlantic", "new-england", "east-south-central", "we
 class Survivors:
     """The nine divisions as processes, of which one is to be lost."""
 
-    def __init__(self, folder: Path, outer: int) -> None:
+    def __init__(self, folder: Path, outer: int, patience: float = PATIENCE) -> None:
         self.folder, self.outer = folder, outer
         self.path = write_census(folder, "original", seed=0)
         text = self.path.read_text(encoding="utf-8").replace("autostart = true", "autostart = false")
         text = text.replace("[fit]", f"[fit]\nouter = {outer}\ntolerance = 0.0")
-        self.path.write_text(f"patience = {PATIENCE}\n{text}", encoding="utf-8")
+        self.path.write_text(f"patience = {patience}\n{text}", encoding="utf-8")
         self.network = load_network(self.path, environ={})
         self.ids = list(self.network.ids)
         self.configs = write_network(self.network, folder)

@@ -553,6 +553,7 @@ class Machine:
         self._send(name, aborted)
         if self.peers[name].state == "up":
             self._note(name, Standing(fit))
+            self._try_enrol()
 
     def _why_over(self, fit: int) -> str:
         if self.lineage and self.lineage.base <= fit <= self.fit != self.lineage.base:
