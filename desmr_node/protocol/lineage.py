@@ -5,7 +5,7 @@ lists only the neighbours it has left; all that hear of it, and are in the same 
 only if it holds a strict majority of the founders, and is finished only when a strict majority of them has
 confirmed that they hold its result. Nobody who has confirmed an attempt joins a later one, and nobody who has
 joined a later one confirms an earlier: two majorities share a member, so no two attempts are ever finished.
-docs/decisions/0013-lost-members.md has the reasons.
+docs/decisions/0014-lost-members.md has the reasons.
 """
 
 from collections.abc import Iterable, Mapping

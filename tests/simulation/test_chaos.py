@@ -88,9 +88,8 @@ def test_a_schedule_is_shrunk_to_what_matters(monkeypatch):
         schedules, "failure", lambda plan: wrong if any(isinstance(f, Kill) for f in plan.faults) else ""
     )
     kill = Kill("b", 1.0, 3, 2.0)
-    plan = Schedule(
-        0, 0, Faults((0.0, 1.0), 0.1, 0.2), (Cut(("a",), 0.0, 1.0), kill, Jump("a", 1.0, 2.0), Cut(("b",), 2.0, 3.0))
-    )  # fmt: skip
+    faults = (Cut(("a",), 0.0, 1.0), kill, Jump("a", 1.0, 2.0), Cut(("b",), 2.0, 3.0))
+    plan = Schedule(0, 0, Faults((0.0, 1.0), 0.1, 0.2), faults)
     assert shrink(plan) == Schedule(0, 0, Faults(), (kill,))
 
 
