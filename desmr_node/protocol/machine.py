@@ -600,6 +600,10 @@ class Machine:
     def _on_records(self, name: str, message: Flood) -> None:
         assert self.flood is not None
         if message.number > max(self.flood.number + 1, self._furthest):
+            if self._resumed and self.flood.number < self._furthest:
+                raise FitFailure(
+                    f"our snapshot, of sum {self.flood.number}, is too old: {name} is at {message.number}"
+                )
             raise PeerFault(f"sent records of sum {message.number} while we are at {self.flood.number}")
         if message.number == 0 and self.roster is not None:
             known = {record.origin: record for record in self._introductions}
