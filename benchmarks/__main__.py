@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import (
+    codec_fuzz,
     consensus,
     containers,
     crime,
@@ -38,6 +39,7 @@ FIGURES: dict[str, Figure] = {
     "inner_loop": inner_loop.main,
     "scale": scale.main,
     "wire_bytes": wire_bytes.main,
+    "codec_fuzz": codec_fuzz.main,
     "round_time": round_time.main,
     "containers": containers.main,
     "schedules": schedules.main,
