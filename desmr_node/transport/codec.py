@@ -31,6 +31,7 @@ from desmr_node.protocol.messages import (
     Vector,
 )
 from desmr_node.protocol.sums import MOST_MEMBERS
+from desmr_node.transport import outline
 from desmr_node.transport.wire import peer_pb2 as pb
 
 _DOUBLE, _WORD, _BYTE = np.dtype("<f8"), np.dtype("<u8"), np.dtype(np.uint8)
@@ -93,6 +94,7 @@ def decode(data: bytes, limits: Limits) -> Message:
     """The message, or `PeerFault` saying what is wrong with the bytes."""
     if len(data) > limits.message_bytes:
         raise PeerFault(f"sent {len(data)} bytes at once: at most {limits.message_bytes} make sense here")
+    outline.require_sense(data, limits.order)
     try:
         envelope = pb.ExchangeRequest.FromString(data).envelope
     except DecodeError:
