@@ -48,6 +48,19 @@ _RECONNECT: list[tuple[str, int]] = [
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_retries", 0),
 ]
+#: What strangers can take up. A neighbour has one connection with one stream; two while a new one takes the
+#: place of a dead one.
+_STRANGERS: list[tuple[str, int]] = [
+    ("grpc.max_concurrent_streams", 8),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 10_000),
+]
+#: Connections at a time, beside two for each neighbour: far below the number of files a process may open.
+_MOST_STRANGERS = 128
+#: Seconds for a peer to say something on its stream; it should be a hello.
+_FIRST_WORDS = 10.0
+#: Bytes beyond the limit that are still read: who sends a little too much is told so, and it is counted.
+_MARGIN = 1 << 20
 #: Pause before an edge is dialled again, in seconds: grows by half each time, up to the most.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
 #: Seconds for what still waits to be written when a stream is closed.
@@ -138,7 +151,7 @@ class Streams:
         self._options = [
             *_KEEPALIVE,
             *_LEAN,
-            ("grpc.max_receive_message_length", message_bytes),
+            ("grpc.max_receive_message_length", message_bytes + _MARGIN),
             ("grpc.max_send_message_length", -1),
         ]
         #: Bytes that may wait for one peer.
@@ -151,7 +164,9 @@ class Streams:
 
     async def listen(self, address: str, more: Callable[[grpc.aio.Server], None] | None = None) -> int:
         """Accept neighbours; the port, which may have been left to the system. ``more`` adds services."""
-        self._server = grpc.aio.server(options=[*self._options, ("grpc.so_reuseport", 0)])
+        most = 2 * len(self._edges) + _MOST_STRANGERS
+        options = [*self._options, *_STRANGERS, ("grpc.max_allowed_incoming_connections", most)]
+        self._server = grpc.aio.server(options=[*options, ("grpc.so_reuseport", 0)])
         handler = grpc.stream_stream_rpc_method_handler(
             self._accept
         )  # bytes as they are: the codec reads them
@@ -160,6 +175,7 @@ class Streams:
         )
         if more is not None:
             more(self._server)
+        self._server.add_generic_rpc_handlers((_Unknown(self.listener),))  # the last one to be asked
         try:
             if self._identity is None:
                 port = self._server.add_insecure_port(address)
@@ -234,6 +250,13 @@ class Streams:
         writer = asyncio.create_task(self._write(edge, stream), name=f"write {edge.peer}")
         reader = asyncio.create_task(self._read(edge, stream), name=f"read {edge.peer}")
         reason = f"the stream to {edge.peer} was closed"
+        heard = edge.traffic.messages_received
+
+        def hang_up_on_silence() -> None:
+            if edge.traffic.messages_received == heard:
+                self.drop(edge.peer, _silence(edge.peer))
+
+        patience = asyncio.get_running_loop().call_later(_FIRST_WORDS, hang_up_on_silence)
         try:
             done, _ = await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
             reason = "; ".join(sorted({task.result() for task in done}))
@@ -243,6 +266,7 @@ class Streams:
                 await asyncio.wait((reader,), timeout=_LAST_WORDS)
             return reason
         finally:
+            patience.cancel()
             for task in (reader, writer):
                 task.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
@@ -309,7 +333,11 @@ class Streams:
             stream: _Stream = context
             if edge.address is not None and name < self.node:
                 # Both ends dial, and the smaller id may have taken our stream instead: it has its say first.
-                first = await context.read()
+                try:
+                    async with asyncio.timeout(_FIRST_WORDS):
+                        first = await context.read()
+                except TimeoutError:
+                    await context.abort(grpc.StatusCode.ABORTED, _silence(name))
                 if first is EOF:
                     return
                 stream = _Opened(context, first)
@@ -320,7 +348,7 @@ class Streams:
 
     def _caller(self, context: grpc.aio.ServicerContext[Any, Any]) -> str:
         if self._identity is not None:
-            return tls.peer_name(context.auth_context()) or "an unnamed peer"
+            return tls.peer_name(context.auth_context(), self._identity()) or "an unnamed peer"
         named = [str(v) for k, v in context.invocation_metadata() or () if k == _NAME_KEY]
         return named[0] if named else "an unnamed peer"
 
@@ -379,6 +407,20 @@ class Streams:
         return grpc.aio.secure_channel(
             edge.address, tls.channel_credentials(self._identity()), options=options
         )
+
+
+class _Unknown(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
+    """Asked for a method that nobody else has: gRPC refuses the call, and it is noted."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def service(self, handler_call_details: object) -> None:
+        self._listener.refused("an unnamed peer", "somebody called a method that neighbours do not have")
+
+
+def _silence(peer: str) -> str:
+    return f"{peer} opened a stream and said nothing on it for {_FIRST_WORDS:g} s"
 
 
 async def _why_ended(peer: str, stream: Any) -> str:

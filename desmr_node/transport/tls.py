@@ -376,14 +376,22 @@ def channel_options(node: str) -> list[tuple[str, str]]:
     return [("grpc.ssl_target_name_override", _node_id(node))]
 
 
-def peer_name(auth_context: Mapping[str, Iterable[bytes]]) -> str | None:
-    """The node id that a caller's certificate proves, from `ServicerContext.auth_context()`; else None."""
-    names = list(auth_context.get("x509_common_name", ()))
-    if len(names) != 1:
+def peer_name(
+    auth_context: Mapping[str, Iterable[bytes]], own: Identity, now: datetime | None = None
+) -> str | None:
+    """The member of our network that a caller's certificate proves, from `ServicerContext.auth_context()`.
+
+    gRPC has seen to it that our authority issued the certificate and that the caller has its key, but not
+    that it is a member's, of this network.
+    """
+    try:
+        certificate = parse_certificate(b"".join(auth_context.get("x509_pem_cert", ())))
+        nodes, _ = subject(certificate)
+        node = nodes[0] if nodes else ""
+        verify_certificate(certificate, own.authorities, node, own.network, now or datetime.now(UTC))
+    except CertificateError:
         return None
-    aliases = set(auth_context.get("x509_subject_alternative_name", names))
-    node = names[0].decode("utf-8", "replace")
-    return node if aliases == set(names) and NODE_ID.fullmatch(node) else None
+    return node if NODE_ID.fullmatch(node) else None
 
 
 def _issuer(

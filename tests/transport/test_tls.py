@@ -5,6 +5,7 @@ import os
 import stat
 import traceback
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -574,19 +575,19 @@ def test_public_files(tmp_path):
 
 
 @asynccontextmanager
-async def serving(credentials):
+async def serving(own, *, plain=False):
     """A gRPC server on a free port that answers with the caller's name; yields its address."""
 
     async def who(request, context):
-        return (tls.peer_name(context.auth_context()) or "nobody").encode()
+        return (tls.peer_name(context.auth_context(), own) or "nobody").encode()
 
     server = grpc.aio.server()
     handler = grpc.unary_unary_rpc_method_handler(who)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("t.T", {"Who": handler}),))
-    if credentials is None:
+    if plain:
         port = server.add_insecure_port("127.0.0.1:0")
     else:
-        port = server.add_secure_port("127.0.0.1:0", credentials)
+        port = server.add_secure_port("127.0.0.1:0", tls.server_credentials(lambda: own))
     await server.start()
     try:
         yield f"127.0.0.1:{port}"
@@ -604,18 +605,18 @@ async def ask(address, credentials, node="pacific"):
 
 
 async def test_members_meet_and_know_each_other(identities):
-    async with serving(tls.server_credentials(lambda: identities["pacific"])) as address:
+    async with serving(identities["pacific"]) as address:
         assert await ask(address, tls.channel_credentials(identities["mountain"])) == "mountain"
 
 
 async def test_files_serve_as_well(tmp_path, identities):
     identity = load(write(tmp_path, identities["pacific"]))
-    async with serving(tls.server_credentials(lambda: identity)) as address:
+    async with serving(identity) as address:
         assert await ask(address, tls.channel_credentials(identities["mountain"])) == "mountain"
 
 
-async def test_plain_callers_have_no_name():
-    async with serving(None) as address:
+async def test_plain_callers_have_no_name(identities):
+    async with serving(identities["pacific"], plain=True) as address:
         assert await ask(address, None) == "nobody"
 
 
@@ -644,32 +645,41 @@ def nameless(authority):
     ],
 )
 async def test_others_are_kept_out(authority, identities, credentials):
-    async with serving(tls.server_credentials(lambda: identities["pacific"])) as address:
+    async with serving(identities["pacific"]) as address:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(address, credentials(authority))
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
 async def test_a_member_cannot_pose_as_another(authority, identities):
-    async with serving(tls.server_credentials(lambda: identities["pacific"])) as address:
+    async with serving(identities["pacific"]) as address:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(address, tls.channel_credentials(identities["mountain"]), node="east-north-central")
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
 @pytest.mark.parametrize(
-    ("context", "name"),
+    ("made", "name"),
     [
-        ({}, None),
-        ({"transport_security_type": [b"insecure"]}, None),
-        ({"x509_common_name": [b"pacific"]}, "pacific"),
-        ({"x509_common_name": [b"pacific"], "x509_subject_alternative_name": [b"pacific"]}, "pacific"),
-        ({"x509_common_name": [b"pacific"], "x509_subject_alternative_name": [b"mountain"]}, None),
-        ({"x509_common_name": [b"pacific", b"mountain"]}, None),
-        ({"x509_common_name": [b"Pacific"]}, None),
-        ({"x509_common_name": [b"\xff"]}, None),
-        ({"x509_common_name": []}, None),
+        ({}, "pacific"),
+        ({"names": ("mountain",)}, None),
+        ({"common": ("pacific", "mountain")}, None),
+        ({"common": ("mountain", "pacific"), "names": ("mountain",)}, None),
+        ({"common": ("Pacific",), "names": ("Pacific",)}, None),
+        ({"common": ()}, None),
+        ({"uses": [ExtendedKeyUsageOID.SERVER_AUTH]}, None),
     ],
 )
-def test_peer_name_takes_one_proper_name_only(context, name):
-    assert tls.peer_name(context) == name
+def test_peer_name_takes_one_proper_name_only(authority, identities, made, name):
+    pem = x509.load_der_x509_certificate(forged(authority, **made)).public_bytes(serialization.Encoding.PEM)
+    assert tls.peer_name({"x509_pem_cert": [pem]}, identities["mountain"], NOW) == name
+
+
+def test_peer_name_of_what_is_no_member(authority, identities):
+    own = identities["mountain"]
+    other = replace(authority, network="burglary").member("pacific")  # the same key vouches for it
+    late = authority.member("pacific", now=LONG_AGO)
+    contexts = [{}, {"transport_security_type": [b"insecure"]}, {"x509_common_name": [b"pacific"]}]
+    contexts += [{"x509_pem_cert": [data]} for data in (b"", b"no", other.certificate_pem)]
+    contexts += [{"x509_pem_cert": [late.certificate_pem]}]
+    assert {tls.peer_name(context, own, NOW) for context in contexts} == {None}
