@@ -31,7 +31,7 @@ from desmr_node.protocol.sealing import MaskKey
 from desmr_node.runtime import checkpoint, results
 from desmr_node.runtime.admin import Admin
 from desmr_node.runtime.audit import AuditLog
-from desmr_node.runtime.metrics import Metrics, gauge, memory_bytes, per_peer
+from desmr_node.runtime.metrics import Metrics, gauge, memory_bytes, open_files, per_peer
 from desmr_node.runtime.node import Node
 from desmr_node.runtime.notify import ServiceManager
 from desmr_node.runtime.settings import default_settings, settings_of
@@ -238,6 +238,10 @@ class Daemon:
             log.error(
                 f"the result could not be written to {config.state} ({error.strerror}): `desmr result` has it"
             )
+        # A fit leaves cycles behind that the collector, slow as `serve` sets it, lets pile up for hundreds of
+        # fits. Where all that was loaded is frozen it has little to look at; elsewhere it would take long.
+        if gc.get_freeze_count():
+            gc.collect()
 
     # -- killed and back -------------------------------------------------------------------------------
 
@@ -332,6 +336,9 @@ class Daemon:
                 self.identity().valid_until.timestamp(),
             )
         yield gauge("desmr_memory_bytes", "Resident memory", memory_bytes())
+        yield gauge("desmr_open_files", "Open files, sockets and pipes", open_files())
+        tasks = asyncio.all_tasks(self.node.crashed.get_loop())  # asked from the thread that serves the page
+        yield gauge("desmr_tasks", "Tasks of the event loop", len(tasks))
         yield CounterMetricFamily("desmr_cpu_seconds", "Processor time used", value=time.process_time())
 
     # -- neighbours that stay away ---------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """What Prometheus sees: round time, residuals, bytes and state per peer, refusals. Read off when scraped."""
 
+import os
 import resource
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -73,3 +74,8 @@ def memory_bytes() -> int:
     """Resident memory of this process, now."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def open_files() -> int:
+    """Files, sockets and pipes that this process has open, now."""
+    return len(os.listdir("/proc/self/fd")) - 1  # but for the listing's own

@@ -14,6 +14,7 @@ from benchmarks import (
     round_time,
     scale,
     sizing,
+    soak,
     studies,
     subgradient,
     wire_bytes,
@@ -224,6 +225,40 @@ def test_nine_daemons_and_the_bare_loop_are_timed_in_one_run(capsys):
     ours, peer = (next(line for line in printed if line.startswith(name)) for name in ("desmr-node", "bare"))
     assert 0.1 < float(peer.split()[-3]) < float(ours.split()[-3]) * 10 < 1e4
     assert ours.split()[-1] == peer.split()[-1]  # bytes a message
+
+
+def test_fit_after_fit_leaves_nothing_behind(capsys):
+    soak.main(["--tiny"])
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("6 fits in ")
+    short = {line.split(":")[0].strip() for line in printed if line.endswith("SHORT")}
+    assert short <= {"threads"}  # gRPC's are still being started in the first fits
+    for node in soak.NODES:
+        line = next(line for line in printed if line.startswith(node))
+        files, sockets, threads, tasks = map(int, line.split()[-4:])
+        assert files > sockets >= 4
+        assert threads > 1
+        assert tasks > 4
+
+
+def test_what_grows_or_changes_is_found():
+    def seen(results=4, **grown):
+        held = np.tile([60e6, 26, 10, 10, 22], (200, 1))
+        for name, step in grown.items():
+            held[:, soak.Held._fields.index(name)] += step * np.arange(200)
+        return soak.Soak(dict.fromkeys(soak.NODES, held), [0.2] * 200, results, 1, 1)
+
+    def short(run):
+        names = [check.name for check in soak.bounds(run, 20, 20) if not check.holds]
+        return {name.split(":")[-1].split(",")[0] for name in names}
+
+    assert short(seen()) == set()
+    assert short(seen(memory=15e3)) == set()  # 4.5 % of it in 180 fits
+    assert short(seen(memory=20e3)) == {" memory"}
+    assert short(seen(memory=-20e3)) == {" memory"}
+    for name in ("files", "sockets", "threads", "tasks"):
+        assert len(short(seen(**{name: 0.01}))) == 1
+    assert short(seen(results=5)) == {"results that differ from the first"}
 
 
 # -- sizing ------------------------------------------------------------------------------------------------
