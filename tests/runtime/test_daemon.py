@@ -28,8 +28,9 @@ from desmr_node.config import load_node
 from desmr_node.errors import DesmrError
 from desmr_node.protocol import machine as machine_module
 from desmr_node.protocol.machine import Phase
-from desmr_node.protocol.messages import Abort, Flood, Vector
+from desmr_node.protocol.messages import Abort, Done, Flood, Vector
 from desmr_node.protocol.sealing import MaskKey
+from desmr_node.runtime.audit import AuditFailed, AuditLog
 from desmr_node.runtime.daemon import Daemon
 from desmr_node.runtime.network import run_network
 from desmr_node.runtime.worker import Worker
@@ -211,9 +212,6 @@ async def test_a_node_that_cannot_audit_sends_nothing(network, sent, caplog, how
 
 
 def test_no_half_lines(tmp_path):
-    from desmr_node.protocol.messages import Done
-    from desmr_node.runtime.audit import AuditFailed, AuditLog
-
     log = AuditLog(tmp_path / "audit.jsonl")
     log.write(Done(1), b"one", ["a"])
     whole = (tmp_path / "audit.jsonl").read_text()
@@ -235,6 +233,41 @@ def test_no_half_lines(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(AuditFailed, match="mend its permissions"):
         AuditLog(tmp_path / "folder")
+
+
+async def test_the_audit_log_may_be_moved_away_while_the_node_runs(network, sent):
+    """As logrotate does: no line is lost, and none goes to the old file once it has moved."""
+    net = network()
+    await net.start()
+    await net.fit("a")
+    log, old = (net.state("a") / name for name in ("audit.jsonl", "audit.jsonl.1"))
+    log.rename(old)
+    before = old.read_text()
+    await net.fit("b")
+    log.unlink()  # and not even a file that is gone keeps it from writing
+    sent.clear()
+    await net.fit("c")
+    await net.stop()
+    assert old.read_text() == before
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line["sha256"] for line in lines for _ in line["to"]] == [
+        sha256(data).hexdigest() for sender, _, data in sent if sender == "a"
+    ]
+
+
+def test_an_audit_log_that_was_moved_and_cannot_be_made_again(tmp_path):
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.write(Done(1), b"one", ["a"])
+    (tmp_path / "audit.jsonl").rename(tmp_path / "audit.jsonl.1")
+    (tmp_path / "audit.jsonl").mkdir()
+    for _ in range(2):
+        with pytest.raises(AuditFailed, match=r"\(Is a directory\): nothing more is sent"):
+            log.write(Done(2), b"two", ["a"])
+    (tmp_path / "audit.jsonl").rmdir()
+    log.write(Done(3), b"three", ["a"])
+    log.close()
+    assert [len(path.read_text().splitlines()) for path in sorted(tmp_path.iterdir())] == [1, 1]
 
 
 # -- declining, stopping, leaving ------------------------------------------------------------------------
