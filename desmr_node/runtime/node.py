@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from desmr_node.core.share import Neighbours
 from desmr_node.protocol import events as ev
 from desmr_node.protocol.faults import PeerFault
-from desmr_node.protocol.machine import Machine, Phase, Setup
-from desmr_node.protocol.messages import Abort, Message
+from desmr_node.protocol.machine import IN_A_FIT, Machine, Phase, Setup
+from desmr_node.protocol.messages import Abort, Hello, Message
 from desmr_node.protocol.place import Place
 from desmr_node.protocol.seal import Seal
 from desmr_node.runtime.audit import AuditFailed, AuditLog
@@ -143,11 +143,21 @@ class Node:
         for peer, data in held:
             try:
                 message = codec.decode(data, self.limits)
+                self._require_own_name(peer, message)
             except PeerFault as fault:
                 self._handle(ev.Garbled(peer, str(fault)))
             else:
                 self._handle(ev.Received(peer, message))
         self._after()
+
+    def _require_own_name(self, peer: str, message: Message) -> None:
+        """A neighbour that is set up wrongly is refused, for all to see, and that ends a fit. In the middle
+        of one it has had its own name already: whoever says another with its key is at fault.
+        """
+        if isinstance(message, Hello) and message.node != peer and self.machine.phase in IN_A_FIT:
+            raise PeerFault(
+                f"calls itself {message.node!r}: its certificate and its node id must be the same"
+            )
 
     def refused(self, stranger: str, reason: str) -> None:
         """Somebody who may not talk to us tried."""

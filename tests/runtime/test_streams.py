@@ -3,6 +3,7 @@
 import asyncio
 import resource
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import grpc
 import numpy as np
@@ -373,6 +374,22 @@ async def test_a_second_stream_takes_the_place_of_the_first(network):
             assert (code, details) == (grpc.StatusCode.ABORTED, "a newer stream took its place")
             await net.until("b", lambda machine: machine.peers["a"].state == "up")
             assert isinstance(await second.hear(), Hello)
+
+
+async def test_a_neighbours_key_under_another_name_in_mid_fit(network, caplog):
+    """Whoever has it is at fault, and heard no further: the fit waits for the neighbour, and goes on."""
+    net = network(fit={"outer": 100, "tolerance": 0.0})
+    await net.start()
+    fitting = asyncio.create_task(net.fit("c"))
+    await net.until("b", lambda machine: machine.rounds.outer > 0)
+    async with stranger(net) as bad:
+        await bad.say(replace(bad.hello, node="c"))
+        code, details = await bad.verdict()
+        assert (code, details[:20]) == (grpc.StatusCode.ABORTED, "a calls itself 'c': ")
+    assert net.daemons["b"].node.machine.rounds.outer < 100
+    await fitting
+    assert faults(net, "b", "a") == 1.0
+    same_bits(net)
 
 
 # -- not reading -----------------------------------------------------------------------------------------
