@@ -38,7 +38,7 @@ async def loop(config: NodeConfig, rounds: int, size: int) -> tuple[float, float
             ready.set()
 
     async def accept(_: object, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        joined(tls.peer_name(context.auth_context()) or "", context)
+        joined(tls.peer_name(context.auth_context(), identity) or "", context)
         await over.wait()
 
     server = grpc.aio.server()

@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -73,10 +74,10 @@ def write(folder: Path, rounds: int) -> dict[str, Path]:
 
 
 def scrape(address: str) -> dict[str, float]:
-    """A node's metrics, those without labels."""
+    """A node's metrics, with their labels."""
     with urllib.request.urlopen(f"http://{address}/metrics") as page:
         lines = page.read().decode().splitlines()
-    return {k: float(v) for k, v in (line.split() for line in lines if line[0] != "#" and "{" not in line)}
+    return {k: float(v) for k, v in (line.rsplit(maxsplit=1) for line in lines if line[0] != "#")}
 
 
 def daemons(configs: dict[str, Path]) -> Cost:
@@ -124,7 +125,14 @@ def bare(configs: dict[str, Path], rounds: int, size: int) -> Cost:
         )
         for node in configs
     ]
+    while any(process.poll() is None for process in processes):
+        if any(process.poll() for process in processes):  # the others would wait for it for ever
+            for process in processes:
+                process.kill()
+        time.sleep(0.05)
     printed = [process.communicate()[0].split() for process in processes]
+    if not all(printed):
+        raise RuntimeError(f"a bare loop broke off: {[process.returncode for process in processes]}")
     wall, processor = np.array(printed, dtype=float).mean(axis=0)
     return Cost(1e3 * float(wall), 1e3 * float(processor), size)
 
