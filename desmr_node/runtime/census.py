@@ -2,6 +2,7 @@
 
 import csv
 import fcntl
+import random
 import shutil
 import socket
 from contextlib import ExitStack
@@ -28,6 +29,8 @@ PAPER = {
 FIT = {"penalty": "l1"}
 #: The port every node listens on where each has a host of its own.
 PORT = 7100
+#: Where ports on loopback are looked for, and how many are tried.
+_FIRST_PORT, _TRIALS = 15_000, 4_000
 _PREFIX = "crime-"
 
 
@@ -170,9 +173,29 @@ def _loopback(count: int) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on just now, all different."""
+    """Loopback ports that nobody listens on just now, all different.
+
+    They lie below those the system gives to outgoing connections: one of these would otherwise be taken, now
+    and then, before its node listens. Drawn at random, since others may be looking for some as well.
+    """
+    found: list[int] = []
     with ExitStack() as held:
-        trials = [held.enter_context(socket.socket()) for _ in range(count)]
-        for trial in trials:
-            trial.bind(("127.0.0.1", 0))
-        return [int(trial.getsockname()[1]) for trial in trials]
+        for port in random.sample(range(_FIRST_PORT, _outgoing_ports()), _TRIALS):
+            trial = held.enter_context(socket.socket())
+            try:
+                trial.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found.append(port)
+            if len(found) == count:
+                return found
+    raise ConfigError(f"no {count} free ports on 127.0.0.1: stop something, or try again")
+
+
+def _outgoing_ports() -> int:
+    """The first port of those for outgoing connections."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        first = 0
+    return first if first >= _FIRST_PORT + _TRIALS else 32_768
