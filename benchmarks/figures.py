@@ -47,7 +47,7 @@ def apart(task: Callable[..., T], *arguments: Any) -> tuple[T, float]:
     sender.close()
     peak = 0.0
     while not receiver.poll(0.002):
-        peak = max(peak, _anonymous_megabytes(process.pid))
+        peak = max(peak, anonymous_megabytes(process.pid))
     try:
         result: T = receiver.recv()
     except EOFError:
@@ -61,7 +61,8 @@ def _answer(sender: Connection, task: Callable[..., T], arguments: tuple[Any, ..
     sender.send(task(*arguments))
 
 
-def _anonymous_megabytes(pid: int | None) -> float:
+def anonymous_megabytes(pid: int | None) -> float:
+    """What a process has allocated, in MB (1e6 bytes)."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("RssAnon:"):
             return float(line.split()[1]) * 1024 / 1e6

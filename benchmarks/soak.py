@@ -65,8 +65,8 @@ class Soak(NamedTuple):
     log_bytes: int
 
 
-def write(folder: Path) -> dict[str, Path]:
-    """The network's files."""
+def write(folder: Path, **fit: float) -> dict[str, Path]:
+    """The network's files; ``fit`` has settings that are not defaults."""
     design = simulated_network(
         np.random.default_rng(0), noise_name="cauchy", m=len(NODES), n=ROWS, p=COLUMNS, connection=1.0
     )
@@ -79,6 +79,7 @@ def write(folder: Path) -> dict[str, Path]:
     document = {
         "network": "soak",
         "edges": [list(edge) for edge in EDGES],
+        "fit": fit,
         "data": {"response": "y"},
         "nodes": nodes,
     }

@@ -376,7 +376,7 @@ async def test_a_second_stream_takes_the_place_of_the_first(network):
             assert isinstance(await second.hear(), Hello)
 
 
-async def test_a_neighbours_key_under_another_name_in_mid_fit(network, caplog):
+async def test_a_neighbours_key_under_another_name_in_mid_fit(network):
     """Whoever has it is at fault, and heard no further: the fit waits for the neighbour, and goes on."""
     net = network(fit={"outer": 100, "tolerance": 0.0})
     await net.start()
