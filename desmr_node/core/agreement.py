@@ -31,6 +31,9 @@ _MOST_DAMPING = 4.0
 #: more per standard error by which neighbours disagree: an inner loop that has not ended is not a bad step.
 _RISE, _RISE_PER_DISAGREEMENT = 0.5, 20.0
 _DISAGREEMENT_PRICE = 4.0
+#: By how much a fit among possible liars may be worse than its start: as if every coefficient were three
+#: standard errors away.
+_CHANCE = 9.0
 _CREEPING = 0.02
 
 
@@ -125,6 +128,10 @@ class Plan:
     def levels(self, spec: FitSpec) -> Vector:
         """Penalty levels for least squares: the check loss has curvature 2 f, which is divided out."""
         return self.lambdas / self.curvature(spec)
+
+    def noise(self, spec: FitSpec) -> float:
+        """Standard deviation of a pseudo-response of the check loss, sqrt(q (1 - q)) / f."""
+        return float(np.sqrt(spec.quantile * (1.0 - spec.quantile)) / self.density)
 
     def curvature(self, spec: FitSpec) -> float:
         """The loss's second derivative, in units of that of least squares."""
@@ -282,7 +289,7 @@ def _noise(plan: Plan, report: Report, spec: FitSpec) -> Vector:
     """Standard deviation of a (pseudo-)response, per candidate: sigma, or sqrt(q (1-q)) / f."""
     if spec.loss == "squared":
         return np.sqrt(np.maximum(report.squares, 1e-300))
-    return np.full_like(report.check, np.sqrt(spec.quantile * (1.0 - spec.quantile)) / plan.density)
+    return np.full_like(report.check, plan.noise(spec))
 
 
 def _candidates(lambdas: Vector, chosen: int, near: bool) -> tuple[Vector, tuple[int, ...]]:
@@ -320,10 +327,27 @@ class Result:
 
 
 def conclude(
-    ballot: Ballot, closing: Closing, penalty: float, start_penalty: float, *, settled: bool, size: int
+    ballot: Ballot,
+    closing: Closing,
+    penalty: float,
+    start_penalty: float,
+    *,
+    settled: Plan | None,
+    ground: Ground,
+    spec: FitSpec,
 ) -> Result:
-    """Decide between the fit and the start; penalties of the members' mean and of the start."""
+    """Decide between the fit and the start; penalties of the members' mean and of the start.
+
+    ``settled`` is the plan of the last accepted round. The start is a mean, which a liar can move as it
+    likes: among possible liars the fit has to be worse by more than chance, or it would be in their hands.
+    """
     objective = float(closing.loss) + penalty
     start_objective = float(closing.loss_at_start) + start_penalty
-    keep = settled and objective <= start_objective
-    return Result(majority(ballot.votes, size), objective if keep else start_objective, start_objective, keep)
+    support = majority(ballot.votes, ground.size)
+    allowed = 0.0
+    if settled is not None and spec.strength is not None:
+        df = max(int(np.count_nonzero(support)), 1)
+        chance = settled.noise(spec) ** 2 * df / ground.total_rows * settled.curvature(spec) / 2.0
+        allowed = _CHANCE * chance
+    keep = settled is not None and objective <= start_objective + allowed
+    return Result(support, objective if keep else start_objective, start_objective, keep)

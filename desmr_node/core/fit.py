@@ -153,6 +153,7 @@ class NetworkFit:
     rounds, admm_rounds, bytes_sent :
         Message rounds with the network sums, ADMM rounds alone, bytes sent over all edges.
     history : one `OuterRound` per outer round
+    left_out : members that seemed to lie and were left out (`FitSpec.edge_force`); their rows hold NaN
     """
 
     coef: Matrix
@@ -167,14 +168,16 @@ class NetworkFit:
     admm_rounds: int
     bytes_sent: int
     history: tuple[OuterRound, ...]
+    left_out: tuple[int, ...] = ()
 
     @classmethod
-    def gather(cls, fits: Sequence[MemberFit], bytes_sent: int) -> Self:
-        """All members' models side by side."""
-        first = fits[0]
+    def gather(cls, fits: Sequence[MemberFit | None], bytes_sent: int) -> Self:
+        """All members' models side by side; None for those that were left out."""
+        first = next(fit for fit in fits if fit is not None)
+        nothing = np.full_like(first.coef, np.nan)
         return cls(
-            coef=np.stack([fit.coef for fit in fits]),
-            intercept=np.array([fit.intercept for fit in fits]),
+            coef=np.stack([nothing if fit is None else fit.coef for fit in fits]),
+            intercept=np.array([np.nan if fit is None else fit.intercept for fit in fits]),
             lambda_=first.lambda_,
             support=first.support,
             converged=first.converged,
@@ -185,6 +188,7 @@ class NetworkFit:
             admm_rounds=first.admm_rounds,
             bytes_sent=bytes_sent,
             history=first.history,
+            left_out=tuple(j for j, fit in enumerate(fits) if fit is None),
         )
 
     def predict(self, X: Matrix, node: int = 0) -> Vector:

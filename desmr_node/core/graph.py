@@ -63,6 +63,29 @@ class Graph:
             frontier = reached
         return distance
 
+    def without(self, edges: Iterable[tuple[int, int]]) -> "Graph":
+        """What is left when these edges are cut, connected or not."""
+        cut = {frozenset(edge) for edge in edges}
+        return Graph(
+            tuple(
+                tuple(k for k in ks if frozenset((j, k)) not in cut) for j, ks in enumerate(self.neighbours)
+            )
+        )
+
+    def largest_part(self) -> tuple[int, ...]:
+        """The nodes of its largest connected part, in ascending order."""
+        parts, left = [], set(range(self.size))
+        while left:
+            part = self._distances_from(min(left)).keys()
+            parts.append(tuple(sorted(part)))
+            left -= part
+        return max(parts, key=len)
+
+    def part(self, nodes: Sequence[int]) -> "Graph":
+        """The graph on some of the nodes, numbered anew."""
+        number = {j: i for i, j in enumerate(nodes)}
+        return Graph(tuple(tuple(number[k] for k in self.neighbours[j] if k in number) for j in nodes))
+
     @property
     def size(self) -> int:
         """Number of nodes, m."""
@@ -96,6 +119,20 @@ class Graph:
             return float("inf")
         W = self.adjacency()
         return float(np.linalg.eigvalsh(np.diag(W.sum(axis=1)) - W)[1])
+
+    @cache  # noqa: B019  likewise
+    def flows(self) -> Matrix:
+        """(m, m): what an edge carries, as a standard deviation, when members are apart by one each.
+
+        The duals of consensus are a flow that takes every member's deviation to all the others; the one that
+        the iteration ends with is a potential's, u_jk = phi_j - phi_k with phi = L+ delta.
+        """
+        if self.size == 1:
+            return np.zeros((1, 1))
+        W = self.adjacency()
+        inverse = np.linalg.pinv(np.diag(W.sum(axis=1)) - W, hermitian=True)
+        flows: Matrix = W * np.linalg.norm(inverse[:, None, :] - inverse[None, :, :], axis=2)
+        return flows
 
     def adjacency(self) -> Matrix:
         """The m x m 0/1 matrix W of the paper."""

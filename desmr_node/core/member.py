@@ -5,6 +5,7 @@ network, brings agreed quantities back in, and passes neighbours' coefficient ve
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from desmr_node.core.contributions import (
     Start,
     response_octaves,
 )
+from desmr_node.core.force import EdgeForce, Evidence, Suspicion, accused, doubted
 from desmr_node.core.median import pilot
 from desmr_node.core.penalties import penalty
 from desmr_node.core.quadratic import Quadratic
@@ -87,6 +89,10 @@ class Member:
         self.initial = initial
         #: The first estimate once it is known, on the network's scale.
         self.pilot: Vector | None = None
+        #: The boxes of the edges' duals, if they have any, and what they show of the neighbours.
+        self.force: EdgeForce | None = None
+        self.evidence: tuple[Evidence, ...] = ()
+        self.doubts: frozenset[int] = frozenset()
 
     # -- before the first round ------------------------------------------------------------------------
 
@@ -141,10 +147,13 @@ class Member:
         Z, t = self.rows.sample(PILOT_ROWS, self.rng)
         return pilot(Z, t, self.spec.quantile, weights=scaling.penalised, rng=self.rng).coef
 
-    def connect(self, metric: Quadratic, tau: float, start: Vector) -> None:
-        """Fix the consensus step; remember the network's common start."""
+    def connect(self, metric: Quadratic, tau: float, start: Vector, flows: Vector) -> None:
+        """Fix the consensus step; remember the network's common start. ``flows`` (d,) are `Graph.flows`."""
         self.start = start
         self.consensus = Consensus.build(self.quadratic, metric, tau, len(self.neighbours), self.spec.update)
+        strength = self.spec.strength
+        if strength is not None and self.neighbours:
+            self.force = EdgeForce(metric, flows, strength)
 
     # -- an outer round ----------------------------------------------------------------------------------
 
@@ -175,6 +184,9 @@ class Member:
         self.B = self.previous = self.kept_B
         self.received = np.repeat(self.kept_B[None], len(self.neighbours), axis=0)
         self.duals = self.kept_duals.copy()
+        if self.force is not None:
+            deviation = self.plan.noise(self.spec) / np.sqrt(self.ground.total_rows)
+            self.duals = self.force.open(deviation, self.duals, first=self.plan.carry is None)
 
     def _pseudo(self) -> surrogate.Pseudo:
         return surrogate.Pseudo(
@@ -188,9 +200,13 @@ class Member:
         apply the same rounds: late is fine, unmatched is not.
         """
         tau = self.consensus.tau
-        for k, dual in zip(self.neighbours, self.duals, strict=True):
+        for i, k in enumerate(self.neighbours):
             for own, theirs in pairs[k]:
-                dual += tau * (own - theirs)
+                if self.force is None:
+                    self.duals[i] += tau * (own - theirs)
+                else:
+                    edge = slice(i, i + 1)
+                    self.duals[edge], _ = self.force.limit(self.duals[edge], own, theirs[None], tau, edge)
 
     def step(self, newest: Mapping[int, Matrix], matched: Matched) -> None:
         """One ADMM round from the neighbours' newest vectors; its cost does not depend on n.
@@ -198,17 +214,36 @@ class Member:
         ``matched`` are the pairs that `match` has yet to see: in lock-step one of each neighbour, with its
         newest vector.
         """
-        B = self.B
+        B, tau, force = self.B, self.consensus.tau, self.force
         if self.neighbours:
             self.received = np.concatenate([newest[k] for k in self.neighbours]).reshape(-1, *B.shape)
-        if all(len(m := matched[k]) == 1 and m[0][0] is B and m[0][1] is newest[k] for k in self.neighbours):
-            self.duals += self.consensus.tau * (B - self.received)
-        else:
-            self.match(matched)
-        self.previous = self.B
-        self.B = self.consensus.step(
-            self.B, np.add.reduce(self.received, axis=0), np.add.reduce(self.duals, axis=0), self.objective
+        lock_step = all(
+            len(m := matched[k]) == 1 and m[0][0] is B and m[0][1] is newest[k] for k in self.neighbours
         )
+        begin = self._begin(self.received) if force and self.plan.carry is None and B is self.kept_B else B
+        if not lock_step:
+            self.match(matched)
+            if force:
+                self.received = force.foresee(self.duals, B, self.received, tau)
+        elif force:
+            self.duals, self.received = force.limit(self.duals, B, self.received, tau)
+        else:
+            self.duals += tau * (B - self.received)
+        self.previous = B
+        self.B = self.consensus.step(
+            begin, np.add.reduce(self.received, axis=0), np.add.reduce(self.duals, axis=0), self.objective
+        )
+
+    def _begin(self, pilots: Matrix) -> Matrix:
+        """Where the first round begins: at the pilot, or at the neighbours' if all of them are far away."""
+        assert self.force is not None
+        middle = self.force.astray(self.settled, pilots[:, :, 0])
+        if middle is None:
+            return self.B
+        self.settled = middle
+        self.linear = surrogate.linear_term(self.rows.blocks(), middle, self.weight, self._pseudo())
+        self.objective = replace(self.objective, linear=self.linear)
+        return np.repeat(middle[:, None], self.B.shape[1], axis=1)
 
     def report(self) -> Report:
         """What this round did, for every candidate: one pass, O(n p L)."""
@@ -233,10 +268,14 @@ class Member:
         metric = self.consensus.metric
         tilt = np.sum(metric.apply(np.add.reduce(self.duals, axis=0)) * self.B, axis=0)
         levels, penalised = plan.levels(spec), self.ground.scaling.penalised
-        edges = np.zeros(count)
-        for theirs in self.received:
+        edges, along = np.zeros(count), np.zeros(count)
+        for theirs, dual in zip(self.received, self.duals, strict=True):
             difference = self.previous - theirs
-            edges += 0.5 * np.sum(difference * metric.apply(difference), axis=0)  # each edge has two ends
+            price = metric.apply(difference)
+            edges += 0.5 * np.sum(difference * price, axis=0)  # each edge has two ends
+            along += 0.5 * np.sum(dual * price, axis=0)
+        if self.force is not None:  # the same sum, edge by edge: a liar's end of it is not in anybody's hands
+            tilt = along
         gap, changed = np.zeros_like(self.B), self.B - self.previous
         if self.neighbours:
             gap = self.previous - np.add.reduce(self.received, axis=0) / len(self.neighbours)
@@ -264,6 +303,23 @@ class Member:
         if verdict.outcome != "rejected":
             self.settled = self.B[:, verdict.chosen].copy()
             self.kept_B, self.kept_duals = self.B, self.duals
+
+    def suspect(self, *, last: bool) -> Suspicion:
+        """What the edges say of the neighbours after an outer round; ``last`` if none is to follow."""
+        drop = self.spec.suspects == "drop"
+        if self.force is None:
+            return Suspicion(drop=drop)
+        self.evidence = self.force.evidence()
+        if self.plan.carry is None:  # pilots may be far apart
+            return Suspicion(drop=drop)
+        before, self.doubts = self.doubts, doubted(self.evidence)
+        places = np.array(self.neighbours)
+        return Suspicion(
+            frozenset(places[sorted(accused(self.evidence, before, last=last))].tolist()),
+            frozenset(places[sorted(self.doubts)].tolist()),
+            frozenset(k for k, seen in zip(self.neighbours, self.evidence, strict=True) if seen.uneasy),
+            drop,
+        )
 
     # -- the end -----------------------------------------------------------------------------------------
 

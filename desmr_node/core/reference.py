@@ -17,6 +17,8 @@ from desmr_node.core.rows import RowSource
 from desmr_node.core.spec import FitSpec
 
 _C = TypeVar("_C", bound=Contribution)
+#: One ADMM round of these members, whose places among all are given.
+Exchange = Callable[[Sequence[Member], Sequence[int]], None]
 
 
 @dataclass(slots=True)
@@ -28,6 +30,7 @@ class Traffic:
     rounds: int = 0
     admm_rounds: int = 0
     bytes_sent: int = 0
+    how: Exchange | None = None
 
     def total(self, parts: list[_C]) -> _C:
         """A network sum: every member's record is flooded over every edge, in `diameter` hops."""
@@ -35,12 +38,15 @@ class Traffic:
         self.bytes_sent += 8 * parts[0].numbers() * self.graph.size * 2 * self.graph.edge_count
         return type(parts[0]).total(parts)
 
-    def exchange(self, members: Sequence[Member]) -> None:
+    def exchange(self, members: Sequence[Member], places: Sequence[int]) -> None:
         """One ADMM round: vectors to all neighbours, dense or as (index, value), whichever is less."""
         for member in members:
             B = member.B
             self.bytes_sent += len(member.neighbours) * min(8 * B.size, 12 * int(np.count_nonzero(B)))
-        lock_step(members)
+        if self.how is None:
+            lock_step(members)
+        else:
+            self.how(members, places)
         self.rounds += 1
         self.admm_rounds += 1
 
@@ -90,8 +96,9 @@ def prepare(
     start = traffic.total([member.prepare(ground) for member in members])
     metric = agreement.metric(start, ground, spec)
     tau = penalty_parameter(graph, spec.max_lag) if spec.tau == "auto" else spec.tau
-    for member in members:
-        member.connect(metric, tau, start.pilot)
+    flows = graph.flows()
+    for j, member in enumerate(members):
+        member.connect(metric, tau, start.pilot, flows[j, list(member.neighbours)])
     return Prepared(members, ground, start.pilot, agreement.first_plan(start, ground, spec))
 
 
@@ -103,21 +110,46 @@ def fit(
     *,
     initials: Sequence[Model] | None = None,
     watch: Callable[[Sequence[Member]], None] | None = None,
+    exchange: Exchange | None = None,
 ) -> NetworkFit:
     """Fit one model over the rows of all members.
 
     ``initials`` as in `prepare`; ``watch`` is shown the members at the end of every outer round, when they
-    have settled.
+    have settled. ``exchange`` takes the place of `lock_step`: it is told which of ``sources`` a member has.
+
+    Edges to members that are accused of lying are cut, and what is left begins again if it is the majority.
     """
-    traffic = Traffic(graph, graph.diameter())
-    prepared = prepare(sources, graph, spec, seed, initials, traffic)
+    traffic = Traffic(graph, graph.diameter(), how=exchange)
+    places = tuple(range(graph.size))
+    while True:
+        few = [sources[j] for j in places]
+        given = None if initials is None else [initials[j] for j in places]
+        prepared = prepare(few, graph, spec, seed, given, traffic)
+        ended = _attempt(prepared, traffic, spec, watch, places)
+        if isinstance(ended, Graph):
+            left = ended.largest_part()
+            graph, places = ended.part(left), tuple(places[j] for j in left)
+            traffic.graph, traffic.diameter = graph, graph.diameter()
+            continue
+        fits = dict(zip(places, ended, strict=True))
+        return NetworkFit.gather([fits.get(j) for j in range(len(sources))], traffic.bytes_sent)
+
+
+def _attempt(
+    prepared: Prepared,
+    traffic: Traffic,
+    spec: FitSpec,
+    watch: Callable[[Sequence[Member]], None] | None,
+    places: Sequence[int],
+) -> list[MemberFit] | Graph:
+    """The members' fits; or the graph that is left when somebody is to be left out."""
     members, ground, plan = prepared.members, prepared.ground, prepared.plan
     accepted: tuple[Plan, Verdict] | None = None
     history: list[OuterRound] = []
-    for _ in range(spec.outer):
+    while True:
         prepared.open(plan)
         for _ in range(spec.inner):
-            traffic.exchange(members)
+            traffic.exchange(members, places)
         report = traffic.total([member.report() for member in members])
         verdict = agreement.judge(plan, report, ground, spec)
         for member in members:
@@ -128,9 +160,15 @@ def fit(
         if verdict.outcome != "rejected":
             accepted = plan, verdict
         plan = verdict.following
-        if verdict.outcome == "converged":
-            break
-    return _close(members, traffic, ground, spec, prepared.start, plan, accepted, history)
+        over = verdict.outcome == "converged" or len(history) >= spec.outer
+        held = [member.suspect(last=over) for member in members]
+        accused = frozenset[int]().union(*(suspicion.accused for suspicion in held))
+        cut = {(j, k) for j, own in enumerate(held) for k in own.accused | (own.uneasy & accused)}
+        rest = traffic.graph.without(cut)
+        if cut and spec.suspects == "drop" and 2 * len(rest.largest_part()) > len(members):
+            return rest
+        if over:
+            return _close(members, traffic, ground, spec, prepared.start, plan, accepted, history)
 
 
 def _close(
@@ -142,7 +180,7 @@ def _close(
     last: Plan,
     accepted: tuple[Plan, Verdict] | None,
     history: list[OuterRound],
-) -> NetworkFit:
+) -> list[MemberFit]:
     """Agree on the support, and on whether the fit is better than its start."""
     settled_plan = accepted[0] if accepted else last
     curvature = settled_plan.curvature(spec)
@@ -154,9 +192,9 @@ def _close(
     closing = traffic.total([member.close(mean) for member in members])
     penalties = [curvature * any_member.penalty_value(b, level) for b in (mean, start)]
     result = agreement.conclude(
-        ballot, closing, penalties[0], penalties[1], settled=accepted is not None, size=ground.size
+        ballot, closing, *penalties, settled=accepted[0] if accepted else None, ground=ground, spec=spec
     )
-    fits = [
+    return [
         MemberFit.of(
             model=member.finish(result.support, result.keep_fit),
             lambda_=lambda_,
@@ -169,4 +207,3 @@ def _close(
         )
         for member in members
     ]
-    return NetworkFit.gather(fits, traffic.bytes_sent)

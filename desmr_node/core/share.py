@@ -27,6 +27,7 @@ from desmr_node.core.contributions import (
     Start,
 )
 from desmr_node.core.fit import MemberFit, OuterRound
+from desmr_node.core.force import Suspicion
 from desmr_node.core.graph import Graph, penalty_parameter
 from desmr_node.core.member import Matched, Member
 from desmr_node.core.rows import RowSource
@@ -99,7 +100,8 @@ class Progress:
     """How far a share has come, as of the last network sum it was told. Nothing in it is a row.
 
     Totals of the sums so far (but of the outer rounds' reports, whose verdicts are in ``history``), the
-    pilot, and the member's state: vectors and duals at the beginning of outer round ``plan``.
+    pilot, and the member's state: vectors and duals at the beginning of outer round ``plan``, and what it
+    holds of its neighbours.
     """
 
     moments: Moments | None = None
@@ -116,6 +118,8 @@ class Progress:
     ballot: Ballot | None = None
     loss: Closing | None = None
     evaluation: Evaluation | None = None
+    least_deviation: float = float("inf")
+    doubts: tuple[int, ...] = ()
 
 
 def rows_secret(source: RowSource) -> bytes:
@@ -155,11 +159,13 @@ class Share:
         self.inner = 0
         self.awaiting = ""
         self.stage = "waiting"
+        #: What the last outer round showed of the neighbours.
+        self.suspicion = Suspicion()
 
     def begin(self, graph: Graph, index: int) -> Request:
         """The network is known: look at the rows."""
         stream = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index,)))
-        self.graph = graph
+        self.graph, self.index = graph, index
         self.secret = rows_secret(self.source)
         self.member = Member(self.source, self.spec, graph.neighbours[index], stream)
         return self._sum("scaling", self.member.moments(), "_centre")
@@ -188,6 +194,8 @@ class Share:
             ballot=self.ballot,
             loss=self.loss,
             evaluation=self.evaluation,
+            least_deviation=member.force.least if member.force else float("inf"),
+            doubts=tuple(sorted(member.doubts)),
         )
 
     def resume(self, graph: Graph, index: int, progress: Progress) -> Request:
@@ -217,6 +225,9 @@ class Share:
             progress.vectors,
             progress.duals,
         )
+        member.doubts = frozenset(progress.doubts)
+        if member.force is not None:
+            member.force.least = progress.least_deviation
         self.accepted, self.history = progress.accepted, list(progress.history)
         self.sums += len(self.history)
         if not progress.closing:
@@ -255,7 +266,8 @@ class Share:
         spec, ground = self.spec, self.ground
         tau = penalty_parameter(self.graph, spec.max_lag) if spec.tau == "auto" else spec.tau
         self.totals, self.start = start, start.pilot
-        self.member.connect(agreement.metric(start, ground, spec), tau, start.pilot)
+        flows = self.graph.flows()[self.index, list(self.member.neighbours)]
+        self.member.connect(agreement.metric(start, ground, spec), tau, start.pilot, flows)
         return self._open(agreement.first_plan(start, ground, spec))
 
     # -- rounds ----------------------------------------------------------------------------------------
@@ -301,9 +313,9 @@ class Share:
         self.history.append(OuterRound.of(self.plan, verdict, rounds, self.ground, self.spec))
         if verdict.outcome != "rejected":
             self.accepted = self.plan, verdict
-        if verdict.outcome != "converged" and len(self.history) < self.spec.outer:
-            return self._open(verdict.following)
-        return self._vote(verdict.following)
+        over = verdict.outcome == "converged" or len(self.history) >= self.spec.outer
+        self.suspicion = self.member.suspect(last=over)
+        return self._vote(verdict.following) if over else self._open(verdict.following)
 
     # -- the end ---------------------------------------------------------------------------------------
 
@@ -338,8 +350,9 @@ class Share:
             closing,
             penalty,
             start_penalty,
-            settled=self.accepted is not None,
-            size=self.ground.size,
+            settled=self.accepted[0] if self.accepted else None,
+            ground=self.ground,
+            spec=self.spec,
         )
         self.model = self.member.finish(self.result.support, self.result.keep_fit)
         return self._sum("evaluation", self.member.evaluate(self.model, self.holdout), "_finish")

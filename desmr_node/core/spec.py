@@ -4,6 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from desmr_node.core.force import AUTO
 from desmr_node.errors import ConfigError
 
 
@@ -55,9 +56,22 @@ class FitSpec(BaseModel):
         None, ge=1, le=1_000_000, description="number of nonzeros s that bandwidth='paper' assumes"
     )
     max_lag: int = Field(0, ge=0, description="rounds a neighbour may lag behind; 0 is lock-step")
-    edge_force: Literal["off"] = Field(
-        "off", description="bound on an edge's pull; only 'off' in this release"
+    edge_force: Literal["off", "auto"] | float = Field(
+        "off",
+        description="most that an edge may pull, against members that lie: in standard deviations of an "
+        "honest pull; 'auto' is 10",
     )
+    suspects: Literal["drop", "report"] = Field(
+        "drop",
+        description="with edge_force: leave out neighbours that seem to lie, or only report them",
+    )
+
+    @property
+    def strength(self) -> float | None:
+        """Half the side of the box of an edge's dual, in standard deviations; None without one."""
+        if self.edge_force == "off":
+            return None
+        return AUTO if self.edge_force == "auto" else float(self.edge_force)
 
     def __init__(self, **settings: Any) -> None:
         try:
@@ -73,6 +87,13 @@ class FitSpec(BaseModel):
             )
         if self.lambda_ != "bic" and self.lambda_ > 1e100:
             raise ValueError(f"lambda_ is {self.lambda_}: anything above 1 already removes every variable")
+        if not isinstance(self.edge_force, str) and self.edge_force <= 0:
+            raise ValueError(f"edge_force is {self.edge_force}: give a positive number, 'auto', or 'off'")
+        if self.edge_force != "off" and self.loss == "squared":
+            raise ValueError(
+                "edge_force needs loss = 'median': a row of least squares may pull as hard as it likes, so "
+                "no pull is too hard for an honest member"
+            )
         if self.tau != "auto" and self.tau <= 0:
             raise ValueError(f"tau is {self.tau}: give a positive number, or 'auto'")
         if self.bandwidth == "paper" and self.sparsity is None:

@@ -4,6 +4,7 @@ from desmr_node.studies.convergence import CONVERGENCE
 from desmr_node.studies.crime import CRIME
 from desmr_node.studies.initial import INITIAL
 from desmr_node.studies.iterations import ITERATIONS
+from desmr_node.studies.liars import LIARS
 from desmr_node.studies.rate import RATE
 from desmr_node.studies.rounds import ROUNDS
 from desmr_node.studies.simulated import HEAVY_TAIL, HETEROGENEITY, NODES, SPARSITY
@@ -22,5 +23,6 @@ STUDIES: dict[str, Study] = {
         ROUNDS,
         CONVERGENCE,
         RATE,
+        LIARS,
     )
 }

@@ -4,7 +4,7 @@ All median regressions here are exact (`core.median`), l1-penalised and, like th
 Their lambda is the one of a path that the paper's kind of BIC likes best, see `chosen`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from desmr_node.core.quadratic import Dense
 from desmr_node.core.subproblem import Solver
 from desmr_node.core.surrogate import check_loss
 from desmr_node.core.tuning import check_grid, scores, squares_grid
+from desmr_node.datasets.liars import Liar
 
 Dataset = tuple[Matrix, Vector]
 
@@ -153,4 +154,69 @@ def subgradient_descent(
         B = np.sign(B) * np.maximum(np.abs(B) - length * lambda_, 0.0)
         if watch:
             watch(done, B)
+    return B
+
+
+# -- and with neighbours that may lie ------------------------------------------------------------------------
+
+#: The neighbours' part of a round: own vector (p,), theirs (d, p), the weights of `metropolis` for both.
+Aggregation = Callable[[Vector, Matrix, float, Vector], Vector]
+
+
+def trimmed_mean(own: Vector, theirs: Matrix, weight: float, weights: Vector) -> Vector:
+    """Without the largest and the smallest of the neighbours, coordinate by coordinate (BRIDGE-T)."""
+    if len(theirs) < 3:
+        return own
+    middle: Vector = np.sort(theirs, axis=0)[1:-1]
+    mean: Vector = np.concatenate([middle, own[None]]).mean(axis=0)
+    return mean
+
+
+def coordinate_median(own: Vector, theirs: Matrix, weight: float, weights: Vector) -> Vector:
+    """The median of all, coordinate by coordinate (BRIDGE-M)."""
+    median: Vector = np.median(np.concatenate([theirs, own[None]]), axis=0)
+    return median
+
+
+def self_centred_clipping(own: Vector, theirs: Matrix, weight: float, weights: Vector) -> Vector:
+    """Differences cut to a radius (He, Karimireddy and Jaggi 2022): here the median of their lengths."""
+    differences = theirs - own
+    lengths = np.linalg.norm(differences, axis=1)
+    radius = float(np.median(lengths))
+    shrink = np.minimum(1.0, radius / np.maximum(lengths, 1e-300))
+    clipped: Vector = own + (weights * shrink) @ differences
+    return clipped
+
+
+def robust_subgradient_descent(
+    datasets: Sequence[Dataset],
+    graph: Graph,
+    start: Matrix,
+    lambda_: float,
+    rule: StepRule,
+    rounds: int,
+    aggregate: Aggregation,
+    liars: Mapping[int, Liar],
+) -> Matrix:
+    """`subgradient_descent` among liars: what a node takes from its neighbours is `aggregate` of them."""
+    W = metropolis(graph)
+    total = sum(len(y) for _, y in datasets)
+    tables = [(X, np.ascontiguousarray(X.T) * (len(datasets) / total), y) for X, y in datasets]
+    B = np.array(start)
+    for length in rule.lengths(rounds):
+        for b, (X, Xt, y) in zip(B, tables, strict=True):
+            b += length * (Xt @ np.sign(y - X @ b))
+        told = {
+            (j, k): liar.say(B[j][:, None], i)[:, 0]
+            for j, liar in liars.items()
+            for i, k in enumerate(graph.neighbours[j])
+        }
+        for j, liar in liars.items():
+            liar.hear([B[k][:, None] for k in graph.neighbours[j]])
+        after = np.array(B)
+        for j, ks in enumerate(graph.neighbours):
+            if j not in liars:
+                theirs = np.stack([told.get((k, j), B[k]) for k in ks])
+                after[j] = aggregate(B[j], theirs, float(W[j, j]), W[j, list(ks)])
+        B = np.sign(after) * np.maximum(np.abs(after) - length * lambda_, 0.0)
     return B

@@ -185,13 +185,24 @@ def test_levels_divide_out_the_curvature() -> None:
 def test_the_end_is_never_worse_than_the_start() -> None:
     ballot = Ballot(np.array([4.0, 1.0]), np.zeros(2))
     closing = Closing(np.array(1.0), np.array(2.0))
-    better = agreement.conclude(ballot, closing, 1.0, 0.05, settled=True, size=4)
+
+    def end(start_penalty: float, settled: Plan | None, spec: FitSpec = FitSpec()) -> agreement.Result:  # noqa: B008
+        return agreement.conclude(
+            ballot, closing, 1.0, start_penalty, settled=settled, ground=GROUND, spec=spec
+        )
+
+    better = end(0.05, plan())
     assert (better.keep_fit, better.objective, better.start_objective) == (True, 2.0, 2.05)
     np.testing.assert_array_equal(better.support, [True, False])
-    worse = agreement.conclude(ballot, closing, 1.0, -0.05, settled=True, size=4)
+    worse = end(-0.05, plan())
     assert not worse.keep_fit
     assert worse.objective == worse.start_objective == 1.95
-    assert not agreement.conclude(ballot, closing, 1.0, 0.05, settled=False, size=4).keep_fit
+    assert not end(0.05, None).keep_fit
+    # Among possible liars the start may be a liar's: the fit has to be worse by more than chance.
+    wary = FitSpec(edge_force="auto")
+    chance = 9.0 * (0.25 / 0.4**2) / 400 * 0.8 / 2.0
+    assert end(-0.9 * chance, plan(), wary).keep_fit
+    assert not end(-1.1 * chance, plan(), wary).keep_fit
 
 
 def test_small_steps_that_hardly_shrink_are_not_the_end() -> None:

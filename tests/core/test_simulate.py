@@ -340,8 +340,9 @@ def test_messages_and_bytes_are_counted() -> None:
     X, y = network()
     fit = simulate(pairs(X, y), RING, FitSpec(lambda_=0.1, outer=2, inner=7, tolerance=0.0))
     assert fit.admm_rounds == 14
-    # diameter 2: introductions and three sums first, one sum per outer round, three last
-    assert fit.rounds == 14 + 2 * (1 + 3 + 2 + 3)
+    # diameter 2: introductions and three sums first, one sum per outer round, three last,
+    # and the confirmations
+    assert fit.rounds == 14 + 2 * (1 + 3 + 2 + 3 + 1)
     assert fit.history[-1].candidates == 1
 
 

@@ -101,8 +101,9 @@ def unsealed():
 
 
 def patterns(numbers):
-    """Doubles as 8-byte patterns in both byte orders."""
+    """Doubles as 8-byte patterns in both byte orders. Zero is nobody's secret: a confirmation is zeros."""
     flat = np.unique(np.ravel(np.asarray(numbers, dtype=np.float64)))
+    flat = flat[flat != 0.0]
     return [struct.pack(f"{order}d", number) for order in "<>" for number in flat]
 
 

@@ -86,6 +86,11 @@ SMALL = {
     "rounds": [{"noise": "exponential"}],
     "convergence": [{"p_c": 0.8}],
     "rate": [{"noise": "cauchy", "n": n} for n in (100, 200, 400)],
+    "liars": [
+        {"attack": "none", "liars": 0, "joined": "all"},
+        {"attack": "sign-flip", "liars": 1, "joined": "all"},
+        {"attack": "small-bias", "liars": 1, "joined": "2"},
+    ],
 }
 
 
