@@ -192,6 +192,11 @@ _STAGES = {
     "closing": "closing the outer round",
     "evaluation": "judging the predictions",
 }
+_SUSPICIONS = {
+    "doubted": "may be lying",
+    "accused": "seems to lie",
+    "left out": "left out of the fit, since it seems to lie",
+}
 #: Outer rounds shown of a long fit.
 _LAST_ROUNDS = 8
 
@@ -227,7 +232,8 @@ def round_line(line: "pb.OuterRound") -> str:
 
 def peer_line(peer: "pb.Peer") -> str:
     """A neighbour's state as one line of text."""
-    return plain(f"{peer.node}: {peer.state}{f' ({peer.reason})' if peer.reason else ''}")
+    suspicion = f", {_SUSPICIONS[peer.suspicion]}" if peer.suspicion in _SUSPICIONS else ""
+    return plain(f"{peer.node}: {peer.state}{f' ({peer.reason})' if peer.reason else ''}{suspicion}")
 
 
 def peer_release(peer: "pb.Peer") -> str:

@@ -4,12 +4,13 @@ Every node holds the same totals and runs the same functions on them, so all com
 same density, the same lambda and the same verdict on each outer round.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from desmr_node.core import tuning
+from desmr_node.core import plausible, tuning
 from desmr_node.core.arrays import Mask, Matrix, Vector
 from desmr_node.core.contributions import RESPONSE_OCTAVES, Ballot, Closing, Moments, Report, Spreads, Start
 from desmr_node.core.density import Bins, binned_density, paper_bandwidth, robust_scale, scale_bandwidth
@@ -45,10 +46,15 @@ class Ground:
     connectivity: float
     total_rows: float
     scaling: Scaling
+    #: For how many rows a member counts at most; ``total_rows`` are those that count.
+    most_rows: float = np.inf
 
     def row_weight(self, rows: int, spec: FitSpec) -> float:
         """The weight of each of a member's rows: all rows alike, or all members alike."""
-        return 1.0 / self.total_rows if spec.weights == "rows" else 1.0 / (self.size * rows)
+        if spec.weights == "nodes":
+            return 1.0 / (self.size * rows)
+        weight = 1.0 / self.total_rows
+        return weight if rows <= self.most_rows else weight * self.most_rows / rows
 
 
 def centre(moments: Moments, spec: FitSpec) -> Vector:
@@ -58,8 +64,10 @@ def centre(moments: Moments, spec: FitSpec) -> Vector:
     return np.zeros_like(moments.sums)
 
 
-def survey(moments: Moments, spreads: Spreads, graph: Graph, spec: FitSpec) -> Ground:
-    """Agree on the scaling; refuse a column nobody has."""
+def survey(
+    moments: Moments, spreads: Spreads, graph: Graph, spec: FitSpec, declared: Sequence[int] = ()
+) -> Ground:
+    """Agree on the scaling; refuse a column nobody has. ``declared``: every member's rows, if known."""
     total = float(moments.rows)
     middle = centre(moments, spec)
     empty = np.flatnonzero((spreads.squares == 0) & (middle == 0))
@@ -76,11 +84,13 @@ def survey(moments: Moments, spreads: Spreads, graph: Graph, spec: FitSpec) -> G
         # do, since what is left of it after centring is rounding.
         constant = spread <= 1e-12 * np.abs(middle)
         spread = np.where(constant, np.abs(middle), spread)
+    most = plausible.largest_count(declared) if declared else np.inf
     return Ground(
         graph.size,
         graph.connectivity(),
-        total,
+        float(np.minimum(declared, most).sum()) if declared else total,
         Scaling(middle, spread, _response_unit(moments), spec.intercept),
+        most,
     )
 
 

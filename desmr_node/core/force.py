@@ -81,7 +81,7 @@ class Evidence:
 
     @property
     def doubtful(self) -> bool:
-        """More than honest members show. A full box alone does not: a pull that is passed on fills it, too."""
+        """More than honest members show. A full box alone is not: a pull that is passed on fills it, too."""
         beyond = self.load >= _DOUBTFUL_LOAD and self.excess >= _UNEASY_EXCESS
         return beyond or self.excess >= _DOUBTFUL_EXCESS
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from desmr_node.core import surrogate
+from desmr_node.core import plausible, surrogate
 from desmr_node.core.admm import Consensus, LocalObjective
 from desmr_node.core.agreement import FIRST_BINS, Ground, Plan, Verdict
 from desmr_node.core.arrays import Mask, Matrix, Vector
@@ -226,10 +226,13 @@ class Member:
             if force:
                 self.received = force.foresee(self.duals, B, self.received, tau)
         elif force:
-            self.duals, self.received = force.limit(self.duals, B, self.received, tau)
+            before = self.duals
+            self.duals, self.received = force.limit(before, B, self.received, tau)
+            if begin is not B:
+                self.received = begin - (self.duals - before) / tau
         else:
             self.duals += tau * (B - self.received)
-        self.previous = B
+        self.previous = begin
         self.B = self.consensus.step(
             begin, np.add.reduce(self.received, axis=0), np.add.reduce(self.duals, axis=0), self.objective
         )
@@ -249,13 +252,14 @@ class Member:
         """What this round did, for every candidate: one pass, O(n p L)."""
         spec, plan = self.spec, self.plan
         pseudo = self._pseudo()
-        count = self.B.shape[1]
+        count, most = self.B.shape[1], plausible.largest_loss(plan.bins)
         check, squares, counts = np.zeros(count), np.zeros(count), np.zeros((plan.bins.size, count))
         for Z, t in self._pieces():
             fitted = Z @ self.B
             residuals = t[:, None] - fitted
             if spec.loss == "median":
-                check += surrogate.check_loss(residuals, spec.quantile).sum(axis=0)
+                judged = residuals if self.force is None else np.clip(residuals, -most, most)
+                check += surrogate.check_loss(judged, spec.quantile).sum(axis=0)
                 counts += plan.bins.count(np.abs(residuals))
                 if spec.score == "bic-squares":
                     target = surrogate.pseudo_responses(Z @ self.settled, t, pseudo)

@@ -92,7 +92,8 @@ def prepare(
     moments = traffic.total([member.moments() for member in members])
     centre = agreement.centre(moments, spec)
     spreads = traffic.total([member.spreads(centre) for member in members])
-    ground = agreement.survey(moments, spreads, graph, spec)
+    declared = [rows.count for rows in sources] if spec.strength is not None else []
+    ground = agreement.survey(moments, spreads, graph, spec, declared)
     start = traffic.total([member.prepare(ground) for member in members])
     metric = agreement.metric(start, ground, spec)
     tau = penalty_parameter(graph, spec.max_lag) if spec.tau == "auto" else spec.tau

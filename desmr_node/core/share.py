@@ -7,13 +7,14 @@ worker) knows how to carry requests over a network and nothing of statistics. Th
 the same rows must be told to be where this one is, and `resume` takes it: the rest follows from the rows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import cast
 
 import numpy as np
 
-from desmr_node.core import agreement
+from desmr_node.core import agreement, plausible
 from desmr_node.core.agreement import Ground, Plan, Result, Verdict
 from desmr_node.core.arrays import Matrix, Vector
 from desmr_node.core.contributions import (
@@ -162,10 +163,10 @@ class Share:
         #: What the last outer round showed of the neighbours.
         self.suspicion = Suspicion()
 
-    def begin(self, graph: Graph, index: int) -> Request:
-        """The network is known: look at the rows."""
+    def begin(self, graph: Graph, index: int, declared: Sequence[int] = ()) -> Request:
+        """The network is known: look at the rows. ``declared``: how many every member says it has."""
         stream = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(index,)))
-        self.graph, self.index = graph, index
+        self.graph, self.index, self.declared = graph, index, tuple(declared)
         self.secret = rows_secret(self.source)
         self.member = Member(self.source, self.spec, graph.neighbours[index], stream)
         return self._sum("scaling", self.member.moments(), "_centre")
@@ -198,12 +199,12 @@ class Share:
             doubts=tuple(sorted(member.doubts)),
         )
 
-    def resume(self, graph: Graph, index: int, progress: Progress) -> Request:
+    def resume(self, graph: Graph, index: int, progress: Progress, declared: Sequence[int] = ()) -> Request:
         """Like `begin`, for a share that was there before: the request it made when `progress` was noted.
 
         The same steps are taken from the same totals, all but the pilot's and the finished outer rounds'.
         """
-        request = self.begin(graph, index)
+        request = self.begin(graph, index, declared)
         if progress.moments is None:
             return request
         request = self._centre(progress.moments)
@@ -250,20 +251,29 @@ class Share:
 
     # -- before the first round ------------------------------------------------------------------------
 
+    @property
+    def _wary(self) -> bool:
+        """Whether members may lie, so that totals are looked at before they are believed."""
+        return self.spec.strength is not None
+
     def _centre(self, moments: Moments) -> Request:
+        if self._wary and self.declared:
+            plausible.check_moments(moments, self.declared)
         self.moments = moments
         return self._sum("scaling", self.member.spreads(agreement.centre(moments, self.spec)), "_pilot")
 
     def _pilot(self, spreads: Spreads) -> Request:
         assert self.moments is not None  # the sum before this one
         self.spreads = spreads
-        self.ground = agreement.survey(self.moments, spreads, self.graph, self.spec)
+        self.ground = agreement.survey(self.moments, spreads, self.graph, self.spec, self.declared)
         mean_square = spreads.squares / self.ground.total_rows / np.square(self.ground.scaling.spread)
         exponent = int(np.frexp(max(float(mean_square.max()), 1.0))[1])
         return self._sum("pilot", self.member.prepare(self.ground), "_connect", exponent)
 
     def _connect(self, start: Start) -> Request:
         spec, ground = self.spec, self.ground
+        if self._wary:
+            plausible.check_start(start, ground.total_rows)
         tau = penalty_parameter(self.graph, spec.max_lag) if spec.tau == "auto" else spec.tau
         self.totals, self.start = start, start.pilot
         flows = self.graph.flows()[self.index, list(self.member.neighbours)]
@@ -307,6 +317,8 @@ class Share:
         return self._sum("scoring", self.member.report(), "_judge")
 
     def _judge(self, report: Report) -> Request:
+        if self._wary:
+            plausible.check_report(report, self.ground.total_rows, self.ground.size)
         verdict = agreement.judge(self.plan, report, self.ground, self.spec)
         self.member.settle(verdict)
         rounds = (len(self.history) + 1) * self.spec.inner
@@ -334,6 +346,8 @@ class Share:
         return self._sum("closing", self.member.vote(self._level()), "_close")
 
     def _close(self, ballot: Ballot) -> Request:
+        if self._wary:
+            plausible.check_ballot(ballot, self.ground.size)
         self.ballot = ballot
         support = agreement.majority(ballot.votes, self.ground.size)
         self.mean = self.member.restrict(ballot.mean, support)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from desmr_node.core.fit import MemberFit
+from desmr_node.core.force import Suspicion
 from desmr_node.core.graph import Graph
 from desmr_node.core.share import Answer, Request
 from desmr_node.protocol.lineage import Lineage
@@ -74,10 +75,14 @@ class Garbled:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The worker has done what `Compute` with this ticket asked for, and wants this next."""
+    """The worker has done what `Compute` with this ticket asked for, and wants this next.
+
+    ``suspicion`` is what the last outer round showed of the neighbours: the same object until the next one.
+    """
 
     ticket: int
     request: Request
+    suspicion: Suspicion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +149,15 @@ class Enrol:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The membership is known: what the worker's share of the fit starts with. ``again``: after a restart."""
+    """The membership is known: what the worker's share of the fit starts with. ``again``: after a restart.
+
+    ``declared``: how many rows every member says it has, if they all do.
+    """
 
     graph: Graph
     index: int
     again: bool = False
+    declared: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

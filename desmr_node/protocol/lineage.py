@@ -20,6 +20,7 @@ class Lineage:
 
     ``founders`` are the neighbours of every member; ``lost`` says in which fit and outer round each one was
     given up, as known here; ``readmitted`` are those that were lost and let in again, which happens once.
+    ``condemned`` were given up because they lie, and are not let in again.
     """
 
     base: int
@@ -27,6 +28,7 @@ class Lineage:
     indispensable: frozenset[str] = frozenset()
     lost: dict[str, tuple[int, int]] = field(default_factory=dict, hash=False)
     readmitted: frozenset[str] = frozenset()
+    condemned: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, fit: int, introductions: Mapping[str, Introduction]) -> "Lineage":
@@ -52,6 +54,15 @@ class Lineage:
         """After these members were given up."""
         more = {name: (fit, outer) for name in names if name in self.founders and name not in self.lost}
         return replace(self, lost=self.lost | more)
+
+    def condemning(self, names: Iterable[str]) -> "Lineage":
+        """After these were found to lie."""
+        return replace(self, condemned=self.condemned | (set(names) & self.founders.keys()))
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """Those whom this member has nothing to do with any more, as it says in its introduction."""
+        return tuple(sorted(self.lost.keys() | self.condemned))
 
     def again_with(self, name: str) -> "Lineage":
         """After a lost member was let in again."""

@@ -35,6 +35,7 @@ import numpy as np
 
 from desmr_node.core.contributions import Contribution
 from desmr_node.core.fit import MemberFit
+from desmr_node.core.force import Suspicion
 from desmr_node.core.method import METHOD
 from desmr_node.core.share import Answer, Drain, Exchange, Finished, Sum
 from desmr_node.protocol import events as ev
@@ -112,6 +113,8 @@ _HANDLERS = {
 
 #: Silence after which a node asks its neighbours to repeat themselves, in seconds; doubles each time.
 ASK_AFTER, ASK_AT_MOST = 2.0, 30.0
+#: By how many fits others may be ahead of a node that was away.
+_MOST_AHEAD = 1_000_000
 _FORGETFUL = "was restarted in the middle of the fit and has lost its place"
 #: Bytes of records in one message; a larger record travels alone.
 _BUNDLE = 1 << 20
@@ -123,9 +126,10 @@ class Setup:
 
     ``inner_rounds`` is how many an outer round has: what a neighbour holds for a node that was killed.
     ``indispensable``: the others may not go on without this node when it is lost in the middle of a fit.
-    ``last_fit`` is the number of the last fit it finished in an earlier life. ``defaults`` of the settings
-    are for neighbours of an older release, which may not know all of them. ``version`` and
-    ``oldest_version`` are the wire versions it speaks, ``release`` is for people.
+    ``rows`` is how many it has, if members are not trusted to tell the truth about that later; then whoever
+    is proven to lie is left out. ``last_fit`` is the number of the last fit it finished in an earlier life.
+    ``defaults`` of the settings are for neighbours of an older release, which may not know all of them.
+    ``version`` and ``oldest_version`` are the wire versions it speaks, ``release`` is for people.
     """
 
     network: str
@@ -136,6 +140,7 @@ class Setup:
     max_lag: int = 0
     inner_rounds: int = 0
     indispensable: bool = False
+    rows: int = 0
     patience: float = 60.0
     incarnation: int = 0
     last_fit: int = 0
@@ -194,6 +199,11 @@ class Machine:
         self._mates: tuple[str, ...] = tuple(self.peers)
         self._confirmed = False
         self._resumed = False
+        #: What the last outer round showed of the neighbours, by name.
+        self.doubted: frozenset[str] = frozenset()
+        self.accused: frozenset[str] = frozenset()
+        self._uneasy: frozenset[str] = frozenset()
+        self._weighed: Suspicion | None = None
         self.rounds = Rounds({}, 0)
         self.members: tuple[str, ...] = ()
         self.flood: sums.Flood | None = None
@@ -257,6 +267,12 @@ class Machine:
             return []
         return sorted(self.lineage.founders.keys() - set(self.members) if self.members else self.lineage.lost)
 
+    def suspicion_of(self, name: str) -> str:
+        """Whether a neighbour seems to lie: "doubted", "accused", "left out", or nothing."""
+        if self.lineage is not None and name in self.lineage.condemned:
+            return "left out"
+        return "accused" if name in self.accused else "doubted" if name in self.doubted else ""
+
     def finished_neighbours(self) -> bool:
         """Whether no neighbour still needs this node for the present fit."""
         return all(
@@ -309,6 +325,8 @@ class Machine:
     def _receive(self, event: ev.Received) -> None:
         name, message = event.peer, event.message
         try:
+            if isinstance(message, Hello) or self.peers[name].state == "up":
+                self._require_near(message)
             match message:
                 case Vector() if self.peers[name].state == "up":  # first, as nearly all are
                     self._on_vector(name, message)
@@ -332,6 +350,12 @@ class Machine:
                     self._on_done(name, message)
         except PeerFault as fault:
             self._blame(name, fault)
+
+    def _require_near(self, message: Message) -> None:
+        """The number of a fit that could be: after the largest there would be no other."""
+        fit = message.standing.fit if isinstance(message, Hello) else getattr(message, "fit", 0)
+        if fit > self.fit + _MOST_AHEAD:
+            raise PeerFault(f"speaks of fit {fit} while we are at {self.fit}: further ahead than it can be")
 
     def _garble(self, event: ev.Garbled) -> None:
         self._blame(event.peer, PeerFault(event.reason))
@@ -493,6 +517,8 @@ class Machine:
         self.lineage, self._heir = self._heir, None
         self._finished, self._aborted = 0, None
         self._confirmed = self._resumed = False
+        self.doubted = self.accused = self._uneasy = frozenset()
+        self._weighed = None
         self._previous, self._early, self._furthest = None, {}, 0
         self.roster, self.rounds, self.members = None, Rounds({}, 0), ()
         for peer in self.peers.values():
@@ -500,12 +526,14 @@ class Machine:
         heir, needed = self.lineage, self.setup.indispensable
         if heir is None:
             self._mates = tuple(self.peers)
-            self._own = seal.introduce(self._mates, indispensable=needed)
+            self._own = seal.introduce(self._mates, indispensable=needed, rows=self.setup.rows)
             self._report(f"fit {self.fit} begins")
         else:
-            self._mates = tuple(name for name in self.peers if name not in heir.lost)
-            lost = tuple(sorted(heir.lost))
-            self._own = seal.introduce(self._mates, continues=heir.base, lost=lost, indispensable=needed)
+            lost = heir.excluded
+            self._mates = tuple(name for name in self.peers if name not in lost)
+            self._own = seal.introduce(
+                self._mates, continues=heir.base, lost=lost, indispensable=needed, rows=self.setup.rows
+            )
             without = f" without {', '.join(lost)}" if lost else ""
             self._report(f"fit {self.fit} goes on with fit {heir.base}{without}")
         self._introductions, self._unsaved = (), False
@@ -631,8 +659,26 @@ class Machine:
                     self._seal.check(self.flood.number, record)
                 self.flood.keep(record)
                 self._progress()
+                self.peers[name].faulty = False
         except PeerFault as fault:
             self._blame(name, fault)
+        except sums.TwoFaced as proof:
+            self._convict(proof)
+
+    def _convict(self, proof: sums.TwoFaced) -> None:
+        """A member has signed two records for one place: all get both, see for themselves, and leave it out.
+
+        Before the members are known, or where liars are not looked for, the fit ends.
+        """
+        record = proof.record
+        if not self.setup.rows or self.roster is None or record.origin == self.setup.node:
+            raise proof
+        assert self.flood is not None
+        for name in self._mates:
+            if name != record.origin:
+                self._send(name, Flood(self.fit, self.flood.number, (record,)))
+        if not self._expel([record.origin], str(proof)):
+            raise proof
 
     def _spread(self) -> None:
         """Give every neighbour what it is not known to hold."""
@@ -669,7 +715,7 @@ class Machine:
             roster = self._constitute(replays=0)
             self._report(f"members: {', '.join(roster.names)}")
             self._unsaved = True
-            self._compute(ev.Begin(roster.graph, roster.index[self.setup.node]))
+            self._compute(self._begin(roster))
         else:
             request = self._request
             assert isinstance(request, Sum)
@@ -677,6 +723,16 @@ class Machine:
             kind: type[Contribution] = type(request.part)
             self._unsaved = True
             self._compute(unpack(kind, words, request.part, len(self.members), request.gram_exponent))
+
+    def _begin(self, roster: sums.Roster, again: bool = False) -> ev.Begin:
+        rows = {record.origin: record.rows for record in self._introductions}
+        silent = sorted(name for name, count in rows.items() if count == 0)
+        if self.setup.rows and silent:
+            raise FitFailure(
+                f"{', '.join(silent)} did not say with how many rows: upgrade it, or leave it out"
+            )
+        declared = tuple(rows[name] for name in roster.names) if self.setup.rows else ()
+        return ev.Begin(roster.graph, roster.index[self.setup.node], again, declared)
 
     def _constitute(self, replays: int) -> sums.Roster:
         """All introductions are in: these are the members."""
@@ -744,8 +800,16 @@ class Machine:
             self._welcome(name)
         else:
             lost = {k for r in message.records if isinstance(r, Introduction) for k in r.lost}
-            lost -= {self.setup.node, *(k for k, peer in self.peers.items() if self._is_in(peer, base))}
-            self._go_on_as(message.fit, lineage.without(sorted(lost), self.fit, self.rounds.outer + 1))
+            believed = lost & self._uneasy - {self.setup.node}  # others have stronger evidence than we
+            seen = {k for k, peer in self.peers.items() if self._is_in(peer, base)}
+            lost -= {self.setup.node, *(seen - believed)}
+            heir = lineage.without(sorted(lost), self.fit, self.rounds.outer + 1).condemning(believed)
+            if believed:
+                told = ", ".join(sorted(believed))
+                self._effects.append(
+                    ev.Report(f"{name} has found that {told} lies, and so have we", grave=True)
+                )
+            self._go_on_as(message.fit, heir)
 
     def _is_in(self, peer: Peer, base: int) -> bool:
         """Whether a neighbour is up, and in the fit that began with this number."""
@@ -755,6 +819,8 @@ class Machine:
         """A neighbour is up that may have been waited for, or given up: it may come in again, once."""
         lineage, peer = self.lineage, self.peers[name]
         if self.phase not in IN_A_FIT or lineage is None or self._confirmed or self._enrolling:
+            return
+        if name in lineage.condemned:
             return
         if name in self._mates:
             self._unpause()
@@ -809,6 +875,37 @@ class Machine:
         if self._called > self.fit:
             self._meet()
 
+    # -- members that lie ------------------------------------------------------------------------------
+
+    def _weigh(self, suspicion: Suspicion) -> bool:
+        """What the worker holds of the neighbours; True if that ends this attempt."""
+        self._weighed = suspicion
+        named = [
+            frozenset(self.members[k] for k in places)
+            for places in (suspicion.accused, suspicion.doubted, suspicion.uneasy)
+        ]
+        before = self.doubted | self.accused
+        self.accused, self.doubted, self._uneasy = named
+        for name in sorted((self.doubted | self.accused) - before):
+            self._effects.append(
+                ev.Report(f"{name} pulls harder than honest members do: it may be lying", grave=True)
+            )
+        if not self.accused or not suspicion.drop:
+            return False
+        return self._expel(sorted(self.accused), f"{', '.join(sorted(self.accused))} lies in what it sends")
+
+    def _expel(self, names: list[str], why: str) -> bool:
+        """Go on without these, who are not let in again in this fit; if that cannot be, only say so."""
+        assert self.lineage is not None
+        lineage = self.lineage.found(self.members).without(names, self.fit, self.rounds.outer + 1)
+        obstacle = lineage.obstacle(self.setup.node)
+        if obstacle:
+            self._effects.append(ev.Report(f"{why}, but stays: {obstacle}", grave=True))
+            return False
+        self._effects.append(ev.Report(f"{why}: going on without", grave=True))
+        self._go_on_as(self._next_number(), lineage.condemning(names))
+        return True
+
     # -- killed and back -------------------------------------------------------------------------------
 
     def _save(self, finished: bool = False) -> None:
@@ -858,7 +955,7 @@ class Machine:
             self.phase, self._finished, self.ended = Phase.DONE, self.fit, self._now
             return
         self._report(f"back in fit {self.fit}, after sum {place.number}")
-        self._compute(ev.Begin(roster.graph, roster.index[self.setup.node], again=True))
+        self._compute(self._begin(roster, again=True))
 
     def _flood_again(self, number: int, parts: tuple[Part, ...]) -> sums.Flood:
         own = next(part for part in parts if part.origin == self.setup.node)
@@ -878,6 +975,9 @@ class Machine:
         if event.ticket != self._ticket:
             return
         self._progress()
+        suspicion = event.suspicion
+        if suspicion is not None and suspicion is not self._weighed and self._weigh(suspicion):
+            return
         self._confirmed = isinstance(event.request, Finished)
         if self._unsaved:
             self._save()
@@ -919,6 +1019,7 @@ class Machine:
         if vector.fit == self.fit and self.phase in IN_A_FIT and name in self.rounds.neighbours:
             if self.rounds.receive(name, vector):
                 self._progress()
+                self.peers[name].faulty = False
             self._step_if_possible()
 
     def _step_if_possible(self) -> None:

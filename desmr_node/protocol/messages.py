@@ -99,7 +99,7 @@ class Introduction:
 
     ``certificate`` is an X.509 certificate (DER), or a bare public key in an insecure network. ``continues``
     and ``lost``: this goes on with an earlier fit, and without these. ``indispensable``: the others may not
-    go on without this member.
+    go on without this member. ``rows``: how many it has, where members may lie about it later; else 0.
     """
 
     origin: str
@@ -110,12 +110,14 @@ class Introduction:
     continues: int = 0
     lost: tuple[str, ...] = ()
     indispensable: bool = False
+    rows: int = 0
 
     def content(self) -> bytes:
         """What the signature covers, besides the record's place."""
         parts = [name.encode() for name in self.neighbours] + [self.mask_key, self.certificate]
-        if self.continues or self.indispensable:
+        if self.continues or self.indispensable or self.rows:
             flags = self.continues.to_bytes(4, "little") + bytes([self.indispensable])
+            flags += self.rows.to_bytes(8, "little") if self.rows else b""
             parts += [b"", flags, *(name.encode() for name in self.lost)]  # no key is empty, no name either
         return b"".join(len(p).to_bytes(4, "little") + p for p in parts)
 

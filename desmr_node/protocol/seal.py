@@ -51,6 +51,7 @@ class Seal(Protocol):
         continues: int = 0,
         lost: tuple[str, ...] = (),
         indispensable: bool = False,
+        rows: int = 0,
     ) -> Introduction:
         """Our record of flood 0."""
 
@@ -89,10 +90,11 @@ class Sealed:
         continues: int = 0,
         lost: tuple[str, ...] = (),
         indispensable: bool = False,
+        rows: int = 0,
     ) -> Introduction:
         """Our neighbours and keys, signed."""
         keys = self.key.public, self.signer.certificate, b""
-        bare = Introduction(self.node, neighbours, *keys, continues, lost, indispensable)
+        bare = Introduction(self.node, neighbours, *keys, continues, lost, indispensable, rows)
         return replace(bare, signature=self.signer.sign(self._place(0, self.node, bare.content())))
 
     def admit(self, introduction: Introduction) -> None:
@@ -155,9 +157,10 @@ class Open:
         continues: int = 0,
         lost: tuple[str, ...] = (),
         indispensable: bool = False,
+        rows: int = 0,
     ) -> Introduction:
         """Our neighbours."""
-        return Introduction(self.node, neighbours, b"", b"", b"", continues, lost, indispensable)
+        return Introduction(self.node, neighbours, b"", b"", b"", continues, lost, indispensable, rows)
 
     def admit(self, introduction: Introduction) -> None:
         """Nothing to check."""

@@ -14,6 +14,14 @@ from desmr_node.protocol.messages import Introduction, Part, Record, Words, same
 MOST_MEMBERS = 4_096
 
 
+class TwoFaced(FitFailure):
+    """A member has signed two different records for one place: this one, and the one that is held."""
+
+    def __init__(self, record: Record, number: int) -> None:
+        super().__init__(f"{record.origin} signed two different records for sum {number}: it lies or is ill")
+        self.record = record
+
+
 class Flood:
     """The records of one sum that this node holds, and which of them each neighbour is known to hold."""
 
@@ -48,9 +56,7 @@ class Flood:
         """A new record whose signature holds. Only its origin can make two of those: no relay is to blame."""
         known = self.records.get(record.origin)
         if known is not None and not same(known, record):
-            raise FitFailure(
-                f"{record.origin} signed two different records for sum {self.number}: it lies or is ill"
-            )
+            raise TwoFaced(record, self.number)
         if known is None:
             self.records[record.origin] = record
             for peer in self._heirs(record.origin):

@@ -57,6 +57,7 @@ def status(node: Node, version: str) -> pb.Status:
                 messages_received=traffic.messages_received,
                 release=peer.release,
                 wire_version=peer.version,
+                suspicion=machine.suspicion_of(name),
             )
         )
     in_rounds = share.stage == "rounds"

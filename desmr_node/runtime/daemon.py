@@ -146,6 +146,7 @@ class Daemon:
             max_lag=config.fit.max_lag,
             inner_rounds=config.fit.inner,
             indispensable=config.floors.indispensable,
+            rows=table.rows.count if config.fit.strength is not None else 0,
             patience=float("inf") if config.patience == "forever" else config.patience,
             incarnation=secrets.randbits(64),
             last_fit=self.result["fit"] if self.result else 0,
@@ -324,6 +325,14 @@ class Daemon:
         peers = machine.peers
         up = {name: float(peer.state == "up") for name, peer in peers.items()}
         yield per_peer("desmr_peer_up", "1 while the neighbour is up", up, counter=False)
+        levels = {"": 0.0, "doubted": 1.0, "accused": 2.0, "left out": 3.0}
+        held = {name: levels[machine.suspicion_of(name)] for name in peers}
+        yield per_peer(
+            "desmr_peer_suspicion",
+            "Whether the neighbour seems to lie: 1 doubted, 2 accused, 3 left out",
+            held,
+            counter=False,
+        )
         traffic = {name: self.streams.traffic(name) for name in peers}
         sent = {name: float(t.bytes_sent) for name, t in traffic.items()}
         received = {name: float(t.bytes_received) for name, t in traffic.items()}

@@ -36,6 +36,7 @@ def document(
         "members": list(kept.members),
         "continues": None if lineage.base == kept.number else lineage.base,
         "lost": _lost(kept),
+        "left_out": sorted(lineage.condemned - set(kept.members)),
         "consensus_residual": _plain(fit.history[-1].spread),
         "converged": fit.converged,
         "message": fit.message,

@@ -80,6 +80,7 @@ class Simulation:
             settings=settings_of(worker.spec, worker.seed),
             max_lag=worker.spec.max_lag,
             inner_rounds=worker.spec.inner,
+            rows=worker.rows if worker.spec.strength is not None else 0,
             patience=self._patience,
             incarnation=self.killed,
             last_fit=self.kept[name][-1].number if name in self.kept else 0,
@@ -214,11 +215,18 @@ class Simulation:
 
     def result(self) -> NetworkFit:
         """All members' models side by side; raises what broke the fit, if it failed."""
+        left_out = self._left_out()
         for name, machine in self.machines.items():
-            if machine.phase is not Phase.DONE:
+            if machine.phase is not Phase.DONE and name not in left_out:
                 broken = [worker.error for worker in self.workers.values() if worker.error is not None]
                 raise broken[0] if broken else DesmrError(machine.reason or f"{name} is still at it")
-        return NetworkFit.gather([self.fits[name] for name in sorted(self.fits)], self.network.bytes_sent)
+        fits = [None if name in left_out else self.fits[name] for name in sorted(self.machines)]
+        return NetworkFit.gather(fits, self.network.bytes_sent)
+
+    def _left_out(self) -> set[str]:
+        """Members without whom the others have ended the fit, since they seemed to lie."""
+        ends = [keeps[-1] for keeps in self.kept.values()]
+        return set().union(*(keep.lineage.condemned - set(keep.members) for keep in ends))
 
 
 def simulate(

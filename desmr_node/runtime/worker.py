@@ -29,6 +29,11 @@ class Worker:
         """The worker of a process that was started again: the same rows, and no memory."""
         return Worker(self._rows, self._holdout, self.spec, self.seed)
 
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return self._rows.count
+
     def rows_secret(self) -> bytes:
         """What only the holder of the rows can know, and is another one as soon as a row is."""
         return rows_secret(self._rows)
@@ -47,7 +52,7 @@ class Worker:
     def compute(self, task: ev.Compute) -> ev.Computed | ev.Broken:
         """Do what the machine asks; whatever the rows or settings do not allow is told, not raised."""
         try:
-            return ev.Computed(task.ticket, self._next(task.answer))
+            return ev.Computed(task.ticket, self._next(task.answer), self.share.suspicion)
         except DesmrError as error:
             self.error = error
             return ev.Broken(task.ticket, str(error))
@@ -57,6 +62,6 @@ class Worker:
             self.error = None
             self.reset()
             if answer.again:
-                return self.share.resume(answer.graph, answer.index, self.resumed)
-            return self.share.begin(answer.graph, answer.index)
+                return self.share.resume(answer.graph, answer.index, self.resumed, answer.declared)
+            return self.share.begin(answer.graph, answer.index, answer.declared)
         return self.share.answer(answer)  # type: ignore[arg-type]  # a Compute carries a Begin or an Answer

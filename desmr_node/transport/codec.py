@@ -45,6 +45,7 @@ _MOST_SETTINGS = 200
 _LONGEST_RELEASE = 64
 _LONGEST_SIGNATURE, _LONGEST_CERTIFICATE, _LONGEST_MASK_KEY = 256, 16_384, 32
 _LARGEST_KEY = 2**31 - 1
+_MOST_ROWS = 2**48
 #: A hello is checked before the features it lists can be compared with ours.
 _MOST_FEATURES = 1_000_000
 #: For a candidate lambda, beside the votes: a histogram of residuals, losses and lengths.
@@ -199,6 +200,7 @@ def _record(record: Record) -> pb.Record:
         continues=record.continues,
         lost=record.lost,
         indispensable=record.indispensable,
+        rows=record.rows,
     )
     return pb.Record(origin=record.origin, signature=record.signature, introduction=introduction)
 
@@ -232,7 +234,10 @@ def _read_record(record: pb.Record) -> Record:
                     f"sent an introduction of {origin} whose neighbours are not a sorted set of others"
                 )
         keys = intro.mask_key, intro.certificate, record.signature
-        return Introduction(origin, names, *keys, _key(intro.continues), lost, intro.indispensable)
+        if intro.rows > _MOST_ROWS:
+            raise PeerFault(f"sent an introduction of {origin} with {intro.rows} rows: nobody has so many")
+        continues = _key(intro.continues)
+        return Introduction(origin, names, *keys, continues, lost, intro.indispensable, intro.rows)
     raise PeerFault(f"sent a record of {origin} of no known kind")
 
 

@@ -132,7 +132,7 @@ class OuterRound(_message.Message):
     def __init__(self, outer: _Optional[int] = ..., admm_rounds: _Optional[int] = ..., candidates: _Optional[int] = ..., objective: _Optional[float] = ..., nonzeros: _Optional[int] = ..., moved: _Optional[float] = ..., spread: _Optional[float] = ..., changed: _Optional[float] = ..., accepted: _Optional[bool] = ..., **kwargs) -> None: ...
 
 class Peer(_message.Message):
-    __slots__ = ("node", "state", "reason", "bytes_sent", "bytes_received", "messages_sent", "messages_received", "release", "wire_version")
+    __slots__ = ("node", "state", "reason", "bytes_sent", "bytes_received", "messages_sent", "messages_received", "release", "wire_version", "suspicion")
     NODE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +142,7 @@ class Peer(_message.Message):
     MESSAGES_RECEIVED_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SUSPICION_FIELD_NUMBER: _ClassVar[int]
     node: str
     state: str
     reason: str
@@ -151,4 +152,5 @@ class Peer(_message.Message):
     messages_received: int
     release: str
     wire_version: int
-    def __init__(self, node: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., messages_sent: _Optional[int] = ..., messages_received: _Optional[int] = ..., release: _Optional[str] = ..., wire_version: _Optional[int] = ...) -> None: ...
+    suspicion: str
+    def __init__(self, node: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., messages_sent: _Optional[int] = ..., messages_received: _Optional[int] = ..., release: _Optional[str] = ..., wire_version: _Optional[int] = ..., suspicion: _Optional[str] = ...) -> None: ...

@@ -137,20 +137,22 @@ class Record(_message.Message):
     def __init__(self, origin: _Optional[str] = ..., signature: _Optional[bytes] = ..., introduction: _Optional[_Union[Introduction, _Mapping]] = ..., words: _Optional[bytes] = ...) -> None: ...
 
 class Introduction(_message.Message):
-    __slots__ = ("neighbours", "mask_key", "certificate", "continues", "lost", "indispensable")
+    __slots__ = ("neighbours", "mask_key", "certificate", "continues", "lost", "indispensable", "rows")
     NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     MASK_KEY_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     CONTINUES_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     INDISPENSABLE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     neighbours: _containers.RepeatedScalarFieldContainer[str]
     mask_key: bytes
     certificate: bytes
     continues: int
     lost: _containers.RepeatedScalarFieldContainer[str]
     indispensable: bool
-    def __init__(self, neighbours: _Optional[_Iterable[str]] = ..., mask_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., continues: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ..., indispensable: _Optional[bool] = ...) -> None: ...
+    rows: int
+    def __init__(self, neighbours: _Optional[_Iterable[str]] = ..., mask_key: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., continues: _Optional[int] = ..., lost: _Optional[_Iterable[str]] = ..., indispensable: _Optional[bool] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class Ask(_message.Message):
     __slots__ = ("fit", "number", "missing", "vectors")
