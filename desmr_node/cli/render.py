@@ -99,8 +99,10 @@ def result_lines(result: Mapping[str, Any]) -> list[str]:
     )
     lines = [head, f"fit {result['fit']} of network {result['network']}, as {result['node']} holds it"]
     for lost in result.get("lost", ()):  # results of older releases do not say
+        lies = lost["node"] in result.get("left_out", ())
+        how = "was left out, since it seems to lie," if lies else "was lost"
         lines.append(
-            f"WITHOUT {lost['node']}, which was lost in outer round {lost['outer']} of fit {lost['fit']}"
+            f"WITHOUT {lost['node']}, which {how} in outer round {lost['outer']} of fit {lost['fit']}"
         )
     return [plain(line) for line in lines]
 
@@ -336,7 +338,7 @@ def _peers(status: "pb.Status") -> "Table":
                 peer_release(peer),
                 size(peer.bytes_sent),
                 size(peer.bytes_received),
-                peer.reason,
+                peer.reason or _SUSPICIONS.get(peer.suspicion, ""),
             ]
             for peer in status.peers
         ],

