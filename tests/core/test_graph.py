@@ -213,3 +213,85 @@ def test_penalty_parameter_does_not_depend_on_names_of_nodes():
     names = [3, 5, 0, 2, 1, 4]
     renamed = [(names[j], names[k]) for j, k in edges]
     assert penalty_parameter(Graph.from_edges(6, edges)) == penalty_parameter(Graph.from_edges(6, renamed))
+
+
+# -- without some of its edges -------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(connected_edges(), st.data())
+def test_what_is_left_when_edges_are_cut(case, data):
+    m, edges = case
+    graph = Graph.from_edges(m, edges)
+    cut = data.draw(st.lists(st.sampled_from(edges))) if edges else []
+    rest = graph.without(cut)
+    left = {frozenset(edge) for edge in edges} - {frozenset(edge) for edge in cut}
+    assert {frozenset((j, k)) for j, ks in enumerate(rest.neighbours) for k in ks} == left
+    assert all(list(ks) == sorted(ks) for ks in rest.neighbours)
+    joined = np.isfinite(_floyd_warshall(m, [tuple(edge) for edge in left]))
+    parts = {tuple(map(int, np.flatnonzero(row))) for row in joined}
+    largest = rest.largest_part()
+    assert largest in parts
+    assert len(largest) == max(map(len, parts))
+    part = rest.part(largest)
+    assert part == Graph.from_edges(
+        len(largest), [tuple(map(largest.index, edge)) for edge in left if edge <= set(largest)]
+    )
+
+
+def test_edges_are_cut_whichever_way_they_are_named_and_strangers_do_not_matter():
+    graph = path(4)
+    assert graph.without([(2, 1)]).neighbours == ((1,), (0,), (3,), (2,))
+    assert graph.without([(0, 3), (7, 8)]) == graph
+    assert graph.without([(1, 2)]).largest_part() == (
+        0,
+        1,
+    )  # of two that are as large, that of the first node
+    assert graph.without([(0, 1)]).part((1, 2, 3)) == path(3)
+    assert graph.without([(0, 1), (1, 2), (2, 3)]).largest_part() == (0,)
+
+
+# -- what flows over an edge ---------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(connected_edges())
+def test_flows_are_those_of_least_squares(case):
+    """The smallest flow that takes every member's deviation from the mean away, by a dense solver."""
+    m, edges = case
+    graph = Graph.from_edges(m, edges)
+    pairs = [(j, k) for j, ks in enumerate(graph.neighbours) for k in ks if j < k]
+    incidence = np.zeros((m, len(pairs)))
+    for e, (j, k) in enumerate(pairs):
+        incidence[j, e], incidence[k, e] = 1.0, -1.0
+    expected = np.zeros((m, m))
+    if pairs:
+        flow = np.linalg.lstsq(incidence, np.eye(m) - 1.0 / m, rcond=None)[0]  # (edges, m): of a unit at each
+        for (j, k), row in zip(pairs, flow, strict=True):
+            expected[j, k] = expected[k, j] = np.sqrt(np.sum(row**2))
+    np.testing.assert_allclose(graph.flows(), expected, atol=1e-12)
+    np.testing.assert_array_equal(graph.flows(), graph.flows().T)  # both ends have the same box, to the bit
+
+
+def test_flows_are_deviations_of_the_duals_that_the_iteration_ends_with():
+    graph, rng = GRAPHS["kite"], np.random.default_rng(0)
+    tau, W = penalty_parameter(graph), graph.adjacency()
+    D = np.diag(W.sum(axis=1))
+    draws = 4000
+    c = rng.standard_normal((graph.size, draws))
+    b = u = np.zeros_like(c)
+    duals = np.zeros((graph.size, graph.size, draws))
+    for _ in range(300):
+        duals += tau * W[:, :, None] * (b[:, None] - b[None, :])
+        u = duals.sum(axis=1)
+        b = np.linalg.solve(np.eye(graph.size) + 2.0 * tau * D, c - u + tau * (D + W) @ b)
+    np.testing.assert_allclose(duals.std(axis=2), graph.flows(), rtol=0.05, atol=1e-9)
+
+
+def test_known_flows():
+    assert Graph.from_edges(1, []).flows().tolist() == [[0.0]]
+    assert path(2).flows()[0, 1] == pytest.approx(np.sqrt(0.5))
+    # Over edge j of a path goes what the first j + 1 members are apart from their share.
+    ends = [np.sqrt(k * (1 - k / 6)) for k in range(1, 6)]
+    np.testing.assert_allclose([path(6).flows()[j, j + 1] for j in range(5)], ends)
+    np.testing.assert_allclose(complete(5).flows()[0, 1:], np.sqrt(2) / 5)
