@@ -16,6 +16,7 @@ from benchmarks import (
     consensus,
     containers,
     crime,
+    edge_force,
     inner_loop,
     killed,
     live_port,
@@ -50,6 +51,7 @@ FIGURES: dict[str, Figure] = {
     "lost": lost.main,
     "live_port": live_port.main,
     "crime": crime.main,
+    "edge_force": edge_force.main,
     "subgradient": subgradient.main,
     "studies": studies.main,
 }

@@ -9,6 +9,7 @@ from benchmarks import __main__ as all_figures
 from benchmarks import (
     consensus,
     crime,
+    edge_force,
     figures,
     inner_loop,
     round_time,
@@ -20,6 +21,7 @@ from benchmarks import (
     wire_bytes,
 )
 from desmr_node.core.subproblem import optimality_violation
+from desmr_node.studies import liars
 
 
 def by_name(checks):
@@ -164,6 +166,37 @@ def test_bounds_on_the_crime_data_compare_with_the_original_scenario():
     means["deSMR"]["attacker"] = bad
     short = [check.name for check in crime.bounds(means) if not check.holds]
     assert short == ["attacker: RMSE", "attacker: RMSE over original"]
+
+
+# -- members that lie --------------------------------------------------------------------------------------
+
+
+def test_a_box_costs_nothing_where_nobody_lies_and_holds_a_liar(capsys):
+    assert edge_force.main(["--tiny"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    honest, crime_data, lied_to = (
+        next(line for line in lines if line.startswith(name)) for name in ("sparsity", "crime", "sign-flip")
+    )
+    ratio, without, with_, left_out, accusations, excess, load = map(float, honest.split()[-7:])
+    assert 0.95 < ratio <= 1.02
+    assert (without, left_out, accusations) == (with_, 0, 0)
+    assert 0.5 < load < excess < 20
+    assert len(crime_data.split()[2:]) == 8  # RMSE and MAE
+    assert lied_to.split()[-1] == "0"
+
+
+def test_accusations_are_counted_whatever_becomes_of_them():
+    """The study's liar, in a network that only reports: it is accused again and again."""
+    infested = liars.Infested.draw({"attack": "two-faced", "liars": 1, "joined": "all"}, 0)
+    counts = []
+    for spec in (liars.SPECS[liars.BOXED], liars.SPECS[liars.DROPPED]):
+        watch = edge_force.Watch()
+        liar = infested.cast()[10]
+        fit = edge_force.fitted(infested.datasets, infested.edges, spec, 0, watch, liar)
+        counts.append(watch.accusations)
+        assert watch.excess > 200
+        assert fit.left_out == ((10,) if spec is liars.SPECS[liars.DROPPED] else ())
+    assert counts[0] > counts[1] > 0
 
 
 # -- inner loop --------------------------------------------------------------------------------------------
