@@ -102,6 +102,27 @@ def test_both_ends_of_an_edge_hold_the_same_dual_to_the_last_bit(rounds, apart):
     assert [box.evidence()[i] for box, i in ((here, 1), (there, 0))] == [there.evidence()[0]] * 2
 
 
+def test_edges_one_by_one_or_all_at_once():
+    """A column that fits its box keeps its bits beside one that does not."""
+    rng = np.random.default_rng(1)
+    together, apart = boxes(), boxes()
+    duals = together.open(0.1, np.zeros((2, 3, 2)), first=False)
+    single = apart.open(0.1, np.zeros((2, 3, 2)), first=False)
+    plain = np.zeros((2, 3, 2))
+    for _ in range(3):
+        own, theirs = rng.standard_normal((3, 2)) * [1e-5, 1.0], rng.standard_normal((2, 3, 2)) * [1e-5, 1.0]
+        plain += TAU * (own - theirs)
+        duals, read = together.limit(duals, own, theirs, TAU)
+        for k in range(2):
+            edge = slice(k, k + 1)
+            single[edge], alone = apart.limit(single[edge], own, theirs[edge], TAU, edge)
+            np.testing.assert_array_equal(alone[0], read[k])
+    np.testing.assert_array_equal(single, duals)
+    assert apart.evidence() == together.evidence()
+    np.testing.assert_array_equal(duals[:, :, 0], plain[:, :, 0])
+    assert np.abs(duals[:, :, 1] - plain[:, :, 1]).min(axis=1).max() > 0.01
+
+
 def test_what_is_not_matched_yet_is_read_as_it_will_be_and_nothing_is_remembered():
     rng = np.random.default_rng(0)
     box, copy = boxes(), boxes()
