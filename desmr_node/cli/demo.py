@@ -24,6 +24,11 @@ def add(commands: Any) -> None:
         "key and certificate per node, logs, audit logs and results.",
     )
     divisions.add_scenario(parser)
+    parser.add_argument(
+        "--attack",
+        choices=divisions.ATTACKS,
+        help="what the liar of `--scenario liar` says (default: sign-flip)",
+    )
     parser.add_argument("--keep", metavar="DIR", help="keep the network's files in this folder")
     parser.add_argument(
         "--plot",
@@ -40,9 +45,11 @@ def _run(arguments: argparse.Namespace) -> int:
     from desmr_node.cli.divisions import show_outcome
     from desmr_node.config import load_network
     from desmr_node.errors import ConfigError
-    from desmr_node.runtime.census import write_census
+    from desmr_node.runtime.census import LIAR, write_census
     from desmr_node.runtime.setup import write_network
 
+    if arguments.attack and arguments.scenario != LIAR:
+        raise ConfigError("--attack is what a liar says: add --scenario liar")
     pictures = plots.check_folder(arguments.plot) if arguments.plot else None
     began = time.monotonic()
     folder = Path(arguments.keep or tempfile.mkdtemp(prefix="desmr-demo-"))
@@ -54,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> int:
         network = load_network(write_census(folder, arguments.scenario, arguments.seed), environ={})
         configs = write_network(network, folder)
         print(f"Starting {len(configs)} daemons ...", file=sys.stderr, flush=True)
-        outcome = _fit(configs)
+        outcome = _fit(configs, arguments.attack or "sign-flip")
         outcome |= {"scenario": arguments.scenario, "seconds": round(time.monotonic() - began, 1)}
         if outcome["failed"]:
             for node, reason in outcome["failed"].items():
@@ -66,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
             print(json.dumps(outcome))
         else:
             show_outcome(outcome, folder if arguments.keep else None)
-        return INCOMPLETE if outcome["lost"] else 0
+        return INCOMPLETE if set(outcome["lost"]) - {LIAR} else 0
     except OSError as error:
         raise ConfigError(
             f"{folder} cannot be written ({error.strerror}): name another with --keep"
@@ -76,11 +83,14 @@ def _run(arguments: argparse.Namespace) -> int:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fit(configs: dict[str, Path]) -> dict[str, Any]:
-    """Start the daemons, look on, and gather what they hold at the end."""
+def _fit(configs: dict[str, Path], attack: str) -> dict[str, Any]:
+    """Start the daemons, look on, and gather what the honest ones hold at the end."""
     from desmr_node.cli.divisions import OVER, Progress, outcome
     from desmr_node.cli.local import LocalNetwork
+    from desmr_node.runtime.census import LIAR
 
-    with LocalNetwork(configs) as network, Progress(sorted(configs)) as progress:
-        statuses = network.wait(OVER, progress.show)
-        return outcome(statuses, {node: network.client(node) for node in configs})
+    lies = {LIAR: ("-m", "desmr_node.runtime.liar", "--attack", attack)}
+    honest = sorted(configs.keys() - {LIAR})
+    with LocalNetwork(configs, lies) as network, Progress(honest) as progress:
+        statuses = network.wait(OVER, progress.show, nodes=honest)
+        return outcome(statuses, {node: network.client(node) for node in honest})

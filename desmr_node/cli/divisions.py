@@ -14,16 +14,21 @@ if TYPE_CHECKING:
 
 #: Phases in which a node's fit is over.
 OVER = frozenset({"done", "failed"})
+#: `datasets.liars.ATTACKS`, here without numpy; a test holds the two together.
+ATTACKS = (
+    "sign-flip", "constant", "noise", "two-faced", "small-bias", "hidden-bias", "replay", "copy", "drop-out",
+    "collusion",
+)  # fmt: skip
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:
     """Declare which of the paper's scenarios, and which split of its table."""
     parser.add_argument(
         "--scenario",
-        choices=("original", "balanced", "attacker"),
+        choices=("original", "balanced", "attacker", "liar"),
         default="original",
         help="data as they are; one injected row per nine at every division; or a tenth member, joined to "
-        "all, with nothing but injected rows (default: original)",
+        "all, with nothing but injected rows, or that lies in every coefficient it sends (default: original)",
     )
     parser.add_argument("--seed", type=seed, default=0, help="of the random 80/20 split (default: 0)")
 
@@ -119,12 +124,17 @@ def outcome(statuses: "Mapping[str, pb.Status]", clients: "Mapping[str, AdminCli
     }
 
 
+def _why_lost(result: Mapping[str, Any]) -> str:
+    lies = {lost["node"] for lost in result["lost"]} <= set(result["left_out"])
+    return "which seemed to lie and was left out" if lies else "lost"
+
+
 def show_outcome(outcome: Mapping[str, Any], kept: Path | None = None) -> None:
     """The model, its errors beside the paper's, and how far the divisions agree."""
     from desmr_node.cli import render
-    from desmr_node.runtime.census import ATTACKER, PAPER
+    from desmr_node.runtime.census import ATTACKER, LIAR, PAPER
 
-    results = {node: r for node, r in outcome["results"].items() if node != ATTACKER}
+    results = {node: r for node, r in outcome["results"].items() if node not in (ATTACKER, LIAR)}
     first = next(iter(results.values()))
     scenario = outcome["scenario"]
     ranges = {
@@ -135,8 +145,8 @@ def show_outcome(outcome: Mapping[str, Any], kept: Path | None = None) -> None:
     intercepts = [r["intercept"] for r in results.values()]
     ranges["(intercept)"] = max(intercepts) - min(intercepts)
     errors = first["holdout"]
-    paper = PAPER["deSMR"][scenario]
-    least_squares = PAPER["deLR"][scenario]
+    compared = "original" if scenario == LIAR else scenario  # the paper has no liars
+    paper, least_squares = PAPER["deSMR"][compared], PAPER["deLR"][compared]
     rows = [
         ["this fit", f"{errors['rmse']:.3f}", f"{errors['mae']:.3f}", str(len(first["support"]))],
         ["paper, deSMR", f"{paper[0]:.3f}", f"{paper[1]:.3f}", ""],
@@ -168,7 +178,7 @@ def show_outcome(outcome: Mapping[str, Any], kept: Path | None = None) -> None:
         f"{len(results)} divisions {'agree' if alike else 'DO NOT AGREE'} on lambda and variables; "
         f"{first['message']}.",
         *(
-            [f"WITHOUT {', '.join(outcome['lost'])}, lost in the middle of the fit."]
+            [f"WITHOUT {', '.join(outcome['lost'])}, {_why_lost(first)} in the middle of the fit."]
             if outcome["lost"]
             else []
         ),

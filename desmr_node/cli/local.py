@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -25,8 +25,11 @@ _GRACE = 10.0
 class LocalNetwork:
     """One process per node.toml; their standard error goes to node.log beside it."""
 
-    def __init__(self, configs: Mapping[str, Path]) -> None:
-        self.configs = dict(configs)
+    def __init__(
+        self, configs: Mapping[str, Path], programs: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        """``programs``: Python's arguments for nodes that run something else than `desmr-node`."""
+        self.configs, self.programs = dict(configs), dict(programs or {})
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._clients: dict[str, AdminClient] = {}
 
@@ -40,7 +43,7 @@ class LocalNetwork:
     def launch(self, node: str) -> None:
         """Start a node's process; its log goes on where an earlier one's ended."""
         path = self.configs[node]
-        command = [sys.executable, "-c", _PROGRAM, "--config", str(path)]
+        command = [sys.executable, *self.programs.get(node, ("-c", _PROGRAM)), "--config", str(path)]
         with path.with_name("node.log").open("ab") as log:
             self.processes[node] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
 
@@ -84,13 +87,15 @@ class LocalNetwork:
         told: Callable[[dict[str, pb.Status]], None] = lambda _: None,
         timeout: float = 300.0,
         pause: float = _PAUSE,
+        nodes: Collection[str] | None = None,
     ) -> dict[str, pb.Status]:
-        """Look at the nodes until all are in one of the phases; ``told`` sees every look."""
+        """Look at the nodes (all, or some) until they are in one of the phases; ``told`` sees every look."""
         deadline = time.monotonic() + timeout
+        wanted = self.configs.keys() if nodes is None else nodes
         while True:
-            statuses = self.statuses()
+            statuses = {node: status for node, status in self.statuses().items() if node in wanted}
             told(statuses)
-            if len(statuses) == len(self.configs) and all(s.phase in phases for s in statuses.values()):
+            if len(statuses) == len(wanted) and all(s.phase in phases for s in statuses.values()):
                 return statuses
             if time.monotonic() > deadline:
                 raise DesmrError(f"the nodes were not {' or '.join(sorted(phases))} within {timeout:.0f} s")

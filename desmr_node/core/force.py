@@ -34,11 +34,14 @@ from desmr_node.errors import DataError
 #: Half the side of the box, in standard deviations of an honest dual.
 AUTO = 10.0
 #: The first outer round takes all pilots to one place, and those of poisoned rows come from far away.
-_FIRST_ROUND = 5.0
+_FIRST_ROUND = 2.0
+#: In the first outer round a dual is divided by this after each step: members come together from far away,
+#: and who only says old things, or leans on the crowd, would keep what it gained. Later rounds are exact.
+_LEAK = 1.1
 #: The unit follows the agreed density, which falls when a liar drives the residuals apart: only so far.
 _MOST_GROWTH = 8.0
 #: A pilot this far from its neighbours' median (root mean square, in units) begins at that median instead.
-_ASTRAY = 40.0
+_ASTRAY = 10.0
 #: No difference is taken for larger than this: products of such numbers stay numbers.
 _HUGE = 1e100
 
@@ -49,6 +52,9 @@ _GLARING_EXCESS, _DOUBTFUL_EXCESS, _DOUBTFUL_LOAD = 200.0, 75.0, 7.0
 _UNEASY_EXCESS, _UNEASY_LOAD = 20.0, 5.0
 #: A liar pulls honest neighbours along: next to it their edges look small.
 _BESIDE_THE_WORST = 0.5
+#: An edge that shows this, and twice as much as any other of its member, stands out. Of honest edges, those
+#: of poisoned rows included, none did for more than three rounds in a row, the first one counted.
+_NOTICED_EXCESS, _STANDS_OUT, _LONG_STREAK = 9.0, 2.0, 4
 #: The part of the coordinates that must show an excess: one alone may be a constant that differs.
 _SHARE = 0.03
 _ALL = slice(None)
@@ -91,20 +97,37 @@ class Evidence:
         return self.excess >= _UNEASY_EXCESS or self.load >= _UNEASY_LOAD
 
 
+def standing_out(seen: Sequence[Evidence], streaks: Sequence[int]) -> tuple[int, ...]:
+    """For how many rounds in a row each edge has shown far more than all others of this member."""
+    largest = sorted((evidence.excess for evidence in seen), reverse=True)
+    if len(largest) < 2:
+        return (0,) * len(largest)  # nothing to compare with
+    found = []
+    for i, evidence in enumerate(seen):
+        others = largest[1] if evidence.excess == largest[0] else largest[0]
+        lonely = evidence.excess >= max(_NOTICED_EXCESS, _STANDS_OUT * others)
+        found.append((streaks[i] if streaks else 0) + 1 if lonely else 0)
+    return tuple(found)
+
+
 def doubted(seen: Sequence[Evidence]) -> frozenset[int]:
     """The edges, by position, whose other ends seem to lie, as far as one outer round can tell."""
     worst = max((evidence.excess for evidence in seen), default=0.0)
     return frozenset(i for i, e in enumerate(seen) if e.doubtful and e.excess >= _BESIDE_THE_WORST * worst)
 
 
-def accused(seen: Sequence[Evidence], before: frozenset[int], *, last: bool) -> frozenset[int]:
+def accused(
+    seen: Sequence[Evidence], before: frozenset[int], streaks: Sequence[int] = (), *, last: bool
+) -> frozenset[int]:
     """Those who are held to lie: at once if it is glaring, else in two rounds or in the last one.
 
-    Whoever is at odds with most of its neighbours may be the odd one itself, or may have been carried off by
-    liars around it: it accuses nobody, but believes others (`Evidence.uneasy`).
+    Less is enough from one that has stood out alone ever since (``streaks``). Whoever is at odds with most of
+    its neighbours may be the odd one itself, or may have been carried off by liars around it: it accuses
+    nobody, but believes others (`Evidence.uneasy`).
     """
-    found = frozenset(i for i in doubted(seen) if last or i in before or seen[i].excess >= _GLARING_EXCESS)
-    return found if 2 * len(found) <= len(seen) else frozenset()
+    found = {i for i in doubted(seen) if last or i in before or seen[i].excess >= _GLARING_EXCESS}
+    found |= {i for i, streak in enumerate(streaks) if streak >= _LONG_STREAK - last}
+    return frozenset(found) if 2 * len(found) <= len(seen) else frozenset()
 
 
 def _change(own: Matrix, received: Matrix, tau: float) -> Matrix:
@@ -134,6 +157,7 @@ class EdgeForce:
         #: The smallest unit so far, which bounds later ones.
         self.least = np.inf
         self._unit = self._bound = np.zeros_like(self._flows)
+        self._leaks = False
         #: The duals as they are in the box, and as they would be without it since the round began.
         self._whitened = self._free = np.zeros((len(flows), metric.order, 0))
 
@@ -143,7 +167,9 @@ class EdgeForce:
         self._unit = min(deviation, _MOST_GROWTH * self.least) * self._flows
         self._bound = self._strength * (_FIRST_ROUND if first else 1.0) * self._unit
         self._free = self.root @ duals
+        self._leaks = False
         inside, self._whitened, _ = self._put(self._free, duals, _ALL)
+        self._leaks = first
         return inside
 
     def limit(
@@ -165,12 +191,14 @@ class EdgeForce:
     def _put(self, whitened: Matrix, duals: Matrix, edges: slice) -> tuple[Matrix, Matrix, Mask]:
         """Into the box: duals, the same whitened, and which columns were moved. Others keep their bits."""
         bound = self._bound[edges]
+        if self._leaks:
+            whitened, duals = whitened / _LEAK, duals / _LEAK
         clipped = np.clip(whitened, -bound, bound)
         out: Mask = (clipped != whitened).any(axis=1, keepdims=True)
-        if not out.any():
-            return duals, clipped, out
-        inside = np.stack([solve_triangular(self.root, w, check_finite=False) for w in clipped])
-        return np.where(out, inside, duals), clipped, out
+        if out.any():
+            inside = np.stack([solve_triangular(self.root, w, check_finite=False) for w in clipped])
+            duals = np.where(out, inside, duals)
+        return duals, clipped, out | self._leaks
 
     def evidence(self) -> tuple[Evidence, ...]:
         """What each edge shows, at the worst of the lambdas."""

@@ -4,12 +4,12 @@ A driver (the plain loop in `reference`, or a node's worker) carries contributio
 network, brings agreed quantities back in, and passes neighbours' coefficient vectors to `step`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from desmr_node.core import plausible, surrogate
+from desmr_node.core import surrogate
 from desmr_node.core.admm import Consensus, LocalObjective
 from desmr_node.core.agreement import FIRST_BINS, Ground, Plan, Verdict
 from desmr_node.core.arrays import Mask, Matrix, Vector
@@ -23,9 +23,10 @@ from desmr_node.core.contributions import (
     Start,
     response_octaves,
 )
-from desmr_node.core.force import EdgeForce, Evidence, Suspicion, accused, doubted
+from desmr_node.core.force import EdgeForce, Evidence, Suspicion, accused, doubted, standing_out
 from desmr_node.core.median import pilot
 from desmr_node.core.penalties import penalty
+from desmr_node.core.plausible import MOST_RESIDUAL
 from desmr_node.core.quadratic import Quadratic
 from desmr_node.core.rows import RowSource
 from desmr_node.core.scaling import ScaledRows
@@ -93,6 +94,7 @@ class Member:
         self.force: EdgeForce | None = None
         self.evidence: tuple[Evidence, ...] = ()
         self.doubts: frozenset[int] = frozenset()
+        self.streaks: tuple[int, ...] = ()
 
     # -- before the first round ------------------------------------------------------------------------
 
@@ -252,13 +254,15 @@ class Member:
         """What this round did, for every candidate: one pass, O(n p L)."""
         spec, plan = self.spec, self.plan
         pseudo = self._pseudo()
-        count, most = self.B.shape[1], plausible.largest_loss(plan.bins)
+        count = self.B.shape[1]
         check, squares, counts = np.zeros(count), np.zeros(count), np.zeros((plan.bins.size, count))
         for Z, t in self._pieces():
             fitted = Z @ self.B
             residuals = t[:, None] - fitted
             if spec.loss == "median":
-                judged = residuals if self.force is None else np.clip(residuals, -most, most)
+                judged = (
+                    residuals if self.force is None else np.clip(residuals, -MOST_RESIDUAL, MOST_RESIDUAL)
+                )
                 check += surrogate.check_loss(judged, spec.quantile).sum(axis=0)
                 counts += plan.bins.count(np.abs(residuals))
                 if spec.score == "bic-squares":
@@ -313,17 +317,17 @@ class Member:
         drop = self.spec.suspects == "drop"
         if self.force is None:
             return Suspicion(drop=drop)
-        self.evidence = self.force.evidence()
+        seen = self.evidence = self.force.evidence()
+        self.streaks = standing_out(seen, self.streaks)
         if self.plan.carry is None:  # pilots may be far apart
             return Suspicion(drop=drop)
-        before, self.doubts = self.doubts, doubted(self.evidence)
-        places = np.array(self.neighbours)
-        return Suspicion(
-            frozenset(places[sorted(accused(self.evidence, before, last=last))].tolist()),
-            frozenset(places[sorted(self.doubts)].tolist()),
-            frozenset(k for k, seen in zip(self.neighbours, self.evidence, strict=True) if seen.uneasy),
-            drop,
-        )
+        before, self.doubts = self.doubts, doubted(seen)
+        found = accused(seen, before, self.streaks, last=last)
+        uneasy = {i for i, e in enumerate(seen) if e.uneasy or self.streaks[i] > 1}
+        return Suspicion(self._places(found), self._places(self.doubts), self._places(uneasy), drop)
+
+    def _places(self, edges: Iterable[int]) -> frozenset[int]:
+        return frozenset(self.neighbours[i] for i in edges)
 
     # -- the end -----------------------------------------------------------------------------------------
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from desmr_node.core.arrays import Matrix, Vector
 from desmr_node.core.contributions import Ballot, Moments, Report, Start
-from desmr_node.core.density import Bins
 from desmr_node.errors import DesmrError
 
 #: No member counts for more rows than this many times the median of what members declare.
 MOST_OF_MEDIAN = 10.0
-#: A row's loss is cut off this many octaves beyond the bins of residuals, about a hundred times their scale.
-_OCTAVES_BEYOND = 3
+#: For how large a residual a row counts at most when lambdas are judged, in units of the response's spread.
+#: The same in every round: losses of two rounds are compared.
+MOST_RESIDUAL = 1024.0
 #: Rounding of totals, relative to their size.
 _ROUNDING = 1e-6
 
@@ -38,11 +38,6 @@ def _require(holds: bool, what: str) -> None:
 def largest_count(declared: Sequence[int]) -> float:
     """For how many rows a member counts at most."""
     return MOST_OF_MEDIAN * float(np.median(declared))
-
-
-def largest_loss(bins: Bins) -> float:
-    """For how large a residual a row counts at most in the score of a lambda."""
-    return float(np.ldexp(1.0, min(bins.lowest + bins.octaves + _OCTAVES_BEYOND, 1000)))
 
 
 def _is_count(values: Vector | Matrix, total: float) -> bool:

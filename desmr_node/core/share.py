@@ -121,6 +121,7 @@ class Progress:
     evaluation: Evaluation | None = None
     least_deviation: float = float("inf")
     doubts: tuple[int, ...] = ()
+    streaks: tuple[int, ...] = ()
 
 
 def rows_secret(source: RowSource) -> bytes:
@@ -197,6 +198,7 @@ class Share:
             evaluation=self.evaluation,
             least_deviation=member.force.least if member.force else float("inf"),
             doubts=tuple(sorted(member.doubts)),
+            streaks=member.streaks,
         )
 
     def resume(self, graph: Graph, index: int, progress: Progress, declared: Sequence[int] = ()) -> Request:
@@ -226,7 +228,7 @@ class Share:
             progress.vectors,
             progress.duals,
         )
-        member.doubts = frozenset(progress.doubts)
+        member.doubts, member.streaks = frozenset(progress.doubts), progress.streaks
         if member.force is not None:
             member.force.least = progress.least_deviation
         self.accepted, self.history = progress.accepted, list(progress.history)

@@ -35,7 +35,7 @@ BORDERS = (
 #: The response of an injected row, almost twice the largest one (the response has mean 0 and deviation 1).
 OUTLIER_RESPONSE = 12.0
 
-Scenario = Literal["original", "balanced", "attacker"]
+Scenario = Literal["original", "balanced", "attacker", "liar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,12 @@ class CrimeNetwork:
 
 
 def crime_network(scenario: Scenario, rng: np.random.Generator) -> CrimeNetwork:
-    """A random 80/20 split in one of the paper's scenarios, all variables scaled to mean 0, deviation 1.
+    """A random 80/20 split in a scenario, the paper's or ours, all variables scaled to mean 0, deviation 1.
 
     "balanced" adds to every division one injected row per nine of its own; "attacker" adds a tenth member,
     joined to all nine, with one injected row per nine of the whole. Injected predictors are standard normal.
+    "liar" adds a tenth member in the same place, as many rows of the table as a division has, with responses
+    that were dealt out anew: it is in what it says that it lies (`datasets.liars`).
     """
     if scenario not in get_args(Scenario):
         raise ConfigError(f"scenario {scenario!r} is unknown: choose one of {', '.join(get_args(Scenario))}")
@@ -99,6 +101,10 @@ def crime_network(scenario: Scenario, rng: np.random.Generator) -> CrimeNetwork:
         datasets = [_append(rows, _injected(round(len(rows[1]) / 9), X.shape[1], rng)) for rows in datasets]
     elif scenario == "attacker":
         datasets.append(_injected(round(len(train) / 9), X.shape[1], rng))
+        edges += tuple((j, len(DIVISIONS)) for j in range(len(DIVISIONS)))
+    elif scenario == "liar":
+        rows = rng.choice(train, len(train) // len(DIVISIONS), replace=False)
+        datasets.append((X[rows], y[rng.permutation(rows)]))
         edges += tuple((j, len(DIVISIONS)) for j in range(len(DIVISIONS)))
     test = np.sort(test)
     return CrimeNetwork(datasets, edges, (X[test], y[test]), table.division[test])

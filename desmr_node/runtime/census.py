@@ -19,14 +19,18 @@ from desmr_node.runtime.setup import AUTHORITY, write_network
 from desmr_node.transport import tls
 
 RESPONSE = "violentPerPop"
-ATTACKER = "attacker"
+ATTACKER, LIAR = "attacker", "liar"
 #: RMSE and MAE of the paper's deSMR and deLR, in standard deviations of the response, by scenario.
 PAPER = {
     "deSMR": {"original": (0.639, 0.392), "balanced": (0.672, 0.434), "attacker": (0.674, 0.432)},
     "deLR": {"original": (0.610, 0.395), "balanced": (0.887, 0.745), "attacker": (0.871, 0.749)},
 }
+#: The scenarios: the paper's, and what is to be compared with the paper's original one.
+SCENARIOS = (*PAPER["deSMR"], LIAR)
 #: What the demonstration fits: the l1 penalty predicts best on these data (docs/results.md).
 FIT = {"penalty": "l1"}
+#: What is added to it where a member may lie.
+WARY = {"edge_force": "auto"}
 #: The port every node listens on where each has a host of its own.
 PORT = 7100
 #: Where ports on loopback are looked for, and how many are tried.
@@ -40,13 +44,13 @@ def node_id(division: str) -> str:
 
 
 #: All folders that the network's files may lie in: one for each node, and the authority's.
-FOLDERS = (*map(node_id, DIVISIONS), ATTACKER, AUTHORITY)
+FOLDERS = (*map(node_id, DIVISIONS), ATTACKER, LIAR, AUTHORITY)
 
 
 def scenario_of(network: str) -> str:
     """The scenario of a network that `write_census` named."""
     scenario = network.removeprefix(_PREFIX)
-    if network == scenario or scenario not in PAPER["deSMR"]:
+    if network == scenario or scenario not in SCENARIOS:
         raise ConfigError(
             f"network {network!r} is none that `desmr census init` made: name the folder of such a one"
         )
@@ -58,12 +62,14 @@ def write_census(
 ) -> Path:
     """Split the crime table 80/20 into private files and write network.toml beside them; its path.
 
-    The "attacker" scenario has a tenth node, joined to all nine, with nothing but injected rows. Every node
-    is at a free port of this machine or, with ``hosts``, at a host called like it, such as a container.
+    The "attacker" scenario has a tenth node, joined to all nine, with nothing but injected rows; that of the
+    "liar" is to be run by `runtime.liar`, and the others look out for it. Every node is at a free port of
+    this machine or, with ``hosts``, at a host called like it, such as a container.
     """
     network = crime_network(scenario, np.random.default_rng(seed))
     features = load_crime().features
-    ids = [node_id(name) for name in DIVISIONS] + [ATTACKER] * (len(network.datasets) - len(DIVISIONS))
+    tenth = LIAR if scenario == LIAR else ATTACKER
+    ids = [node_id(name) for name in DIVISIONS] + [tenth] * (len(network.datasets) - len(DIVISIONS))
     X_test, y_test = network.test
     addresses = [f"{name}:{PORT}" for name in ids] if hosts else _loopback(len(ids))
     nodes = []
@@ -80,7 +86,7 @@ def write_census(
         "network": f"{_PREFIX}{scenario}",
         "edges": [[ids[a], ids[b]] for a, b in network.edges],
         "autostart": True,
-        "fit": {**FIT, "seed": seed},
+        "fit": {**FIT, **(WARY if scenario == LIAR else {}), "seed": seed},
         "data": {"response": RESPONSE},
         "nodes": nodes,
     }

@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,7 +23,7 @@ from desmr_node.config import NodeConfig, split_address
 from desmr_node.data import Table, open_rows
 from desmr_node.errors import ConfigError, DataError
 from desmr_node.protocol import events as ev
-from desmr_node.protocol.machine import Phase, Setup
+from desmr_node.protocol.machine import Machine, Phase, Setup
 from desmr_node.protocol.messages import Schema
 from desmr_node.protocol.place import Place
 from desmr_node.protocol.seal import Seal, Sealed, Signer
@@ -96,8 +96,8 @@ class Daemon:
     identity: Renewal | None
     _seal: Sealed
 
-    def __init__(self, config: NodeConfig) -> None:
-        self.config = config
+    def __init__(self, config: NodeConfig, machine: Callable[[Setup, float], Machine] = Machine) -> None:
+        self.config, self._machine = config, machine
         self.result: dict[str, Any] | None = None
         self.port = self.admin_port = self.metrics_port = 0
         self._sent_before: dict[str, int] = {}
@@ -167,6 +167,7 @@ class Daemon:
             audit=audit,
             metrics=metrics,
             limits=limits,
+            machine=self._machine,
         )
         addresses = {n.id: n.address if config.dials(n) else None for n in config.neighbours}
         self.streams = self.node.streams = Streams(
@@ -451,11 +452,13 @@ class Daemon:
             os.close(self._lock)
 
 
-async def serve(config: NodeConfig, *, once: bool = False) -> int:
+async def serve(
+    config: NodeConfig, *, once: bool = False, machine: Callable[[Setup, float], Machine] = Machine
+) -> int:
     """A daemon's whole life; the exit code of its process."""
     os.umask(0o077)
     manager = ServiceManager()
-    daemon = Daemon(config)
+    daemon = Daemon(config, machine)
     try:
         manager.status("reading the rows")
         await daemon.start()

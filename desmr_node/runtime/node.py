@@ -43,9 +43,10 @@ class Node:
         audit: AuditLog,
         metrics: Metrics,
         limits: codec.Limits,
+        machine: Callable[[Setup, float], Machine] = Machine,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self.machine = Machine(setup, self._loop.time())
+        self.machine = machine(setup, self._loop.time())
         self.worker, self.limits, self.metrics = worker, limits, metrics
         self._changed: asyncio.Event | None = None
         #: Fails with whatever broke this node, if it is our own fault.

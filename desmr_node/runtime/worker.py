@@ -10,6 +10,10 @@ from desmr_node.protocol import events as ev
 _QUICK = 2_000_000
 
 
+class Superseded(DesmrError):  # noqa: N818 - says what happened
+    """A task that waited for its thread while its fit was given up for another: nobody waits for the answer."""
+
+
 class Worker:
     """A node's rows and, while a fit is under way, its share of it."""
 
@@ -53,11 +57,15 @@ class Worker:
         """Do what the machine asks; whatever the rows or settings do not allow is told, not raised."""
         try:
             return ev.Computed(task.ticket, self._next(task.answer), self.share.suspicion)
+        except Superseded as error:
+            return ev.Broken(task.ticket, str(error))
         except DesmrError as error:
             self.error = error
             return ev.Broken(task.ticket, str(error))
 
     def _next(self, answer: object) -> Request:
+        if not isinstance(answer, ev.Begin) and not self.share.awaiting:
+            raise Superseded(f"the fit that this belongs to was given up: {type(answer).__name__}")
         if isinstance(answer, ev.Begin):
             self.error = None
             self.reset()

@@ -37,10 +37,10 @@ def draw_demo(network: "NetworkConfig", outcome: Mapping[str, Any], folder: Path
     """The demonstration's two pictures: network.svg, and result.svg with the errors beside the paper's."""
     from desmr_node.cli.plots.network import draw_network
     from desmr_node.cli.plots.result import Rival, draw_result
-    from desmr_node.runtime.census import ATTACKER, PAPER
+    from desmr_node.runtime.census import ATTACKER, LIAR, PAPER
 
-    scenario = outcome["scenario"]
-    results = {node: result for node, result in outcome["results"].items() if node != ATTACKER}
+    scenario = "original" if outcome["scenario"] == LIAR else outcome["scenario"]
+    results = {node: result for node, result in outcome["results"].items() if node not in (ATTACKER, LIAR)}
     rivals = [
         Rival("paper, deSMR", *PAPER["deSMR"][scenario]),
         Rival("paper, least squares (deLR)", *PAPER["deLR"][scenario]),
