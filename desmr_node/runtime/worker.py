@@ -10,8 +10,8 @@ from desmr_node.protocol import events as ev
 _QUICK = 2_000_000
 
 
-class Superseded(DesmrError):  # noqa: N818 - says what happened
-    """A task that waited for its thread while its fit was given up for another: nobody waits for the answer."""
+class Superseded(DesmrError):  # noqa: N818 - says what it is
+    """A task whose fit was given up while it waited for its thread: nobody waits for the answer."""
 
 
 class Worker:
