@@ -5,6 +5,7 @@ import json
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,8 +66,12 @@ def add(commands: Any) -> None:
     init.add_argument("--replace", action="store_true", help="clear another network away, results included")
     init.add_argument(
         "--announced",
-        metavar="HOST",
-        help="make it the attacker scenario if a host of this name shows up within three seconds",
+        metavar="[SCENARIO=]HOST",
+        type=_announcement,
+        action="append",
+        default=[],
+        help="make it this scenario (attacker unless it says liar) if a host of this name shows up within "
+        "three seconds; may be repeated",
     )
     init.set_defaults(run=_init)
 
@@ -92,10 +97,25 @@ def add(commands: Any) -> None:
         help="seconds to wait, after a fit that failed, for all divisions to be back (default: 60)",
     )
     report.add_argument(
-        "--announced", metavar="HOST", help="refuse if this host is up and no attacker is a member"
+        "--announced",
+        metavar="[SCENARIO=]HOST",
+        type=_announcement,
+        action="append",
+        default=[],
+        help="refuse if this host is up and no attacker (or liar) is a member; may be repeated",
     )
     report.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     report.set_defaults(run=_report)
+
+
+def _announcement(text: str) -> tuple[str, str]:
+    """Whose profile a host announces: the attacker's or the liar's."""
+    scenario, found, host = text.partition("=")
+    if not found:
+        return "attacker", text
+    if scenario not in ("attacker", "liar"):
+        raise argparse.ArgumentTypeError(f"{scenario!r} is announced by nobody: attacker or liar is")
+    return scenario, host
 
 
 def _init(arguments: argparse.Namespace) -> int:
@@ -103,18 +123,20 @@ def _init(arguments: argparse.Namespace) -> int:
     from desmr_node.runtime.census import set_up
 
     scenario = arguments.scenario
-    if arguments.announced is not None:
-        if _shows_up(arguments.announced, _ANNOUNCEMENT):
-            if scenario == "balanced":
+    announced = dict(arguments.announced)
+    if announced:
+        found = _shows_up(announced, _ANNOUNCEMENT)
+        if found is not None:
+            if scenario not in ("original", found):
                 raise ConfigError(
-                    f"{arguments.announced} is up, and the balanced scenario has no attacker: stop the one "
+                    f"{announced[found]} is up, and the {scenario} scenario has no {found}: stop the one "
                     "(docker compose down), or leave out the other"
                 )
-            scenario = "attacker"
-        elif scenario == "attacker":
+            scenario = found
+        elif scenario in announced:
             raise ConfigError(
-                f"no attacker shows up as {arguments.announced}: start it too "
-                "(docker compose --profile attacker up)"
+                f"no {scenario} shows up as {announced[scenario]}: start it too "
+                f"(docker compose --profile {scenario} up)"
             )
     folder = Path(arguments.folder)
     try:
@@ -128,14 +150,16 @@ def _init(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _shows_up(host: str, patience: float) -> bool:
-    """Whether the name of a host can be resolved, now or soon: containers start in no particular order."""
+def _shows_up(announced: Mapping[str, str], patience: float) -> str | None:
+    """The scenario whose host can be resolved, now or soon: containers start in no particular order."""
     deadline = time.monotonic() + patience
     while True:
-        with suppress(OSError):
-            return bool(socket.getaddrinfo(host, None))
+        for scenario, host in announced.items():
+            with suppress(OSError):
+                if socket.getaddrinfo(host, None):
+                    return scenario
         if time.monotonic() > deadline:
-            return False
+            return None
         time.sleep(_PAUSE)
 
 
@@ -145,25 +169,27 @@ def _report(arguments: argparse.Namespace) -> int:
     from desmr_node.cli.divisions import Progress, outcome, show_outcome
     from desmr_node.config import load_network
     from desmr_node.errors import ConfigError
-    from desmr_node.runtime.census import ATTACKER, scenario_of
+    from desmr_node.runtime.census import LIAR, scenario_of
 
     folder = Path(arguments.folder)
     if not (folder / "network.toml").exists():
         raise ConfigError(f"{folder} has no network.toml: `desmr census init {folder}` writes one")
     network = load_network(folder / "network.toml", environ={})
     scenario = scenario_of(network.network)
-    if arguments.announced and ATTACKER not in network.ids and _shows_up(arguments.announced, 0.0):
+    late = _shows_up({k: host for k, host in arguments.announced if k not in network.ids}, 0.0)
+    if late is not None:
         raise ConfigError(
-            "the attacker came after the network had been prepared for nine: stop all and start once more "
-            "(docker compose --profile attacker stop, then up)"
+            f"the {late} came after the network had been prepared for nine: stop all and start once more "
+            f"(docker compose --profile {late} stop, then up)"
         )
+    honest = [node for node in network.ids if node != LIAR]
     pattern = arguments.admin or str(folder / "{}" / "node.toml")
     with ExitStack() as stack:
         clients = {
             node: stack.enter_context(AdminClient(pattern.replace("{}", node), patience=5.0))
-            for node in network.ids
+            for node in honest
         }
-        with Progress(list(network.ids)) as progress:
+        with Progress(honest) as progress:
             statuses = _wait(clients, progress, arguments.timeout, arguments.grace)
         away = [node for node in clients if node not in statuses]
         lost = {name for status in statuses.values() for name in status.lost}
@@ -179,7 +205,7 @@ def _report(arguments: argparse.Namespace) -> int:
         print(json.dumps(found))
     else:
         show_outcome(found)
-    return INCOMPLETE if lost else 0
+    return INCOMPLETE if lost - {LIAR} else 0
 
 
 def _wait(

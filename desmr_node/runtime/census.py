@@ -122,7 +122,7 @@ def set_up(
         if running:
             raise ConfigError(
                 f"another network than this one is running in {folder} ({', '.join(running)}): stop it "
-                "first (docker compose --profile attacker down)"
+                "first (docker compose --profile attacker --profile liar down)"
             )
         found.unlink(missing_ok=True)
         for name in FOLDERS:

@@ -7,7 +7,7 @@ import pytest
 from desmr_node.cli import census, desmr
 from desmr_node.config import load_network, load_node
 from desmr_node.datasets.crime import DIVISIONS
-from desmr_node.runtime.census import ATTACKER, FOLDERS, node_id, scenario_of
+from desmr_node.runtime.census import ATTACKER, FOLDERS, LIAR, node_id, scenario_of
 
 NODES = sorted(node_id(name) for name in DIVISIONS)
 ADMIN = "unix:/admin/admin.sock"
@@ -117,6 +117,15 @@ def test_an_attacker_that_shows_up_makes_it_its_scenario(init, tmp_path, monkeyp
     assert (code, "has no attacker" in err) == (1, True)
 
 
+def test_a_liar_that_shows_up_makes_it_its_scenario(init, tmp_path, monkeypatch):
+    monkeypatch.setattr(census, "_ANNOUNCEMENT", 0.0)
+    code, out, _ = init("--announced", "attacker=no.such.host.invalid", "--announced", "liar=localhost")
+    assert (code, "scenario liar" in out) == (0, True)
+    network = load_network(tmp_path / "network.toml", environ={})
+    assert len(network.neighbours_of(LIAR)) == 9
+    assert network.fit.edge_force == "auto"
+
+
 def test_a_report_of_nine_is_refused_where_an_attacker_came_too_late(init, tmp_path, capsys):
     init()
     assert desmr(["census", "report", str(tmp_path), "--announced", "localhost"]) == 1
@@ -124,7 +133,7 @@ def test_a_report_of_nine_is_refused_where_an_attacker_came_too_late(init, tmp_p
 
 
 def test_without_one_there_is_none(init, tmp_path, monkeypatch):
-    monkeypatch.setattr(census, "_shows_up", lambda host, patience: False)
+    monkeypatch.setattr(census, "_shows_up", lambda announced, patience: None)
     code, out, _ = init("--announced", "nobody")
     assert (code, "scenario original" in out) == (0, True)
     code, _, err = init("--announced", "nobody", "--scenario", "attacker")
@@ -144,5 +153,5 @@ def test_mistakes_are_sentences(init, tmp_path, capsys):
 
 
 def test_the_image_has_a_folder_for_every_node():
-    assert {*NODES, ATTACKER, "authority"} == set(FOLDERS)
+    assert {*NODES, ATTACKER, LIAR, "authority"} == set(FOLDERS)
     assert scenario_of("crime-balanced") == "balanced"

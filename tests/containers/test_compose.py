@@ -9,7 +9,7 @@ import yaml
 
 from benchmarks.engine import PROJECT, SLOW, Project, compose_commands, docker
 from desmr_node.datasets.crime import BORDERS, DIVISIONS
-from desmr_node.runtime.census import ATTACKER, PAPER, PORT, node_id
+from desmr_node.runtime.census import ATTACKER, LIAR, PAPER, PORT, node_id
 
 NODES = [node_id(name) for name in DIVISIONS]
 EDGES = {frozenset((NODES[a], NODES[b])) for a, b in BORDERS}
@@ -35,7 +35,7 @@ def require_report(said, scenario):
     )
     assert table, said
     rmse, mae, variables, *paper = table.groups()
-    assert tuple(map(float, paper)) == PAPER["deSMR"][scenario]
+    assert tuple(map(float, paper)) == PAPER["deSMR"].get(scenario, PAPER["deSMR"]["original"])
     assert float(rmse) < float(paper[0])
     assert float(mae) < float(paper[1])
     assert 5 <= int(variables) <= 60
@@ -130,6 +130,18 @@ def test_the_attacker_joins_all_nine(project):
     assert len(network.status(ATTACKER)["peers"]) == len(NODES)
 
 
+def test_a_liar_that_joins_all_nine_is_left_out(project):
+    """The nine end as if it had never been there."""
+    network = project(profile="liar")
+    said = up(network)
+    require_report(said, "liar")
+    assert "WITHOUT liar, which seemed to lie and was left out" in said
+    results = {node: network.result(node) for node in NODES}
+    assert {tuple(result["left_out"]) for result in results.values()} == {(LIAR,)}
+    assert {tuple(result["members"]) for result in results.values()} == {tuple(sorted(NODES))}
+    assert len({result["lambda"] for result in results.values()}) == 1
+
+
 @pytest.mark.parametrize("victim", ["pacific", "east-north-central"])
 def test_a_division_killed_in_mid_fit_and_started_again(project, victim):
     """It takes its place up again, and the fit ends with the undisturbed bits."""
@@ -148,18 +160,24 @@ def test_a_division_killed_in_mid_fit_and_started_again(project, victim):
 
 def test_every_compose_understands_the_file(image):
     for command in compose_commands():
-        network = Project(image, profile="attacker", command=command)
-        require_networks_to_be_edges(yaml.safe_load(network.compose("config").stdout))
+        for tenth in (ATTACKER, LIAR):
+            network = Project(image, profile=tenth, command=command)
+            require_networks_to_be_edges(yaml.safe_load(network.compose("config").stdout), tenth)
 
 
-def require_networks_to_be_edges(document):
-    services = document["services"]
-    assert {*NODES, ATTACKER, "prepare", "report"} <= services.keys()
+def require_networks_to_be_edges(document, tenth):
+    other = LIAR if tenth == ATTACKER else ATTACKER
+    services = {name: each for name, each in document["services"].items() if name != other}
+    assert {*NODES, tenth, "prepare", "report"} <= services.keys()
     ends = {}
     for service, settings in services.items():
         for network in settings.get("networks", {}):
             ends.setdefault(network, set()).add(service)
     assert all(document["networks"][name]["internal"] for name in ends)
-    pairs = {frozenset(pair) for name, pair in ends.items() if name != "preparation"}
-    assert pairs == EDGES | {frozenset((node, ATTACKER)) for node in NODES}
-    assert not ends["preparation"] & {*NODES, ATTACKER}
+    pairs = {
+        frozenset(pair)
+        for name, pair in ends.items()
+        if name != "preparation" and not name.endswith(f"--{other}")
+    }
+    assert pairs == EDGES | {frozenset((node, tenth)) for node in NODES}
+    assert not ends["preparation"] & {*NODES, tenth}
