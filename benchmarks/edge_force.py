@@ -174,17 +174,17 @@ def _rounds(pairs: Sequence[tuple[Outcome, Outcome]]) -> tuple[float, float]:
 
 def nobody_lies(places: Sequence[Place], repetitions: int, jobs: int) -> Iterator[Check]:
     """A line for every cell, and the bounds."""
-    items = [(place, seed) for place in places for seed in range(repetitions)]
-    outcomes = repeat(honest, items, jobs)
     print(f"{'honest networks':<48}{'error':>16}{'rounds':>8}{'with':>7}{'left out':>10}{'accused':>9}"
           f"{'excess':>8}{'load':>6}")  # fmt: skip
     errors, rounds = [], []
-    for k, place in enumerate(places):
-        pairs = outcomes[k * repetitions : (k + 1) * repetitions]
+    every: list[Outcome] = []
+    for place in places:
+        pairs = repeat(honest, [(place, seed) for seed in range(repetitions)], jobs)
         ratios, (before, after) = _ratios(pairs), _rounds(pairs)
         errors += ratios
         rounds.append(after / before)
         boxed = [outcome for _, outcome in pairs]
+        every += boxed
         print(
             f"{place[0] + ': ' + tables.named(place[1]):<48}{', '.join(f'{r:.4f}' for r in ratios):>16}"
             f"{before:>8.1f}{after:>7.1f}{sum(len(o.left_out) for o in boxed):>10}"
@@ -192,7 +192,6 @@ def nobody_lies(places: Sequence[Place], repetitions: int, jobs: int) -> Iterato
             f"{max(o.load for o in boxed):>6.1f}",
             flush=True,
         )
-    every = [outcome for _, outcome in outcomes]
     yield Check("honest: most mean error, with / without", max(errors), MOST_ERROR)
     yield Check("honest: most mean ADMM rounds, with / without", max(rounds), MOST_ROUNDS)
     yield Check(f"honest: members left out in {len(every)} fits", sum(len(o.left_out) for o in every), 0)
@@ -201,11 +200,10 @@ def nobody_lies(places: Sequence[Place], repetitions: int, jobs: int) -> Iterato
 
 def one_lies(lies: Sequence[str], repetitions: int, jobs: int) -> Iterator[Check]:
     """A line for every attack, and the bounds."""
-    outcomes = repeat(lied_to, [(attack, seed) for attack in lies for seed in range(repetitions)], jobs)
     print(f"{'a liar joined to all nine divisions':<48}{'RMSE, MAE':>16}{'rounds':>8}{'with':>7}"
           f"{'left out':>10}{'honest':>9}")  # fmt: skip
-    for k, attack in enumerate(lies):
-        pairs = outcomes[k * repetitions : (k + 1) * repetitions]
+    for attack in lies:
+        pairs = repeat(lied_to, [(attack, seed) for seed in range(repetitions)], jobs)
         ratios, (before, after) = _ratios(pairs), _rounds(pairs)
         out = [outcome.left_out for _, outcome in pairs]
         wronged = sum(j < NINE for places in out for j in places)
