@@ -650,7 +650,8 @@ class Machine:
 
     def _take_in(self, name: str, records: Iterable[Record]) -> None:
         """Check and keep what is new. If some of it is bad, what came before stays good."""
-        assert self.flood is not None
+        if self.flood is None:
+            return  # what came before has ended this attempt
         try:
             for record in self.flood.receive(name, records):
                 if isinstance(record, Introduction):
@@ -674,15 +675,17 @@ class Machine:
         if not self.setup.rows or self.roster is None or record.origin == self.setup.node:
             raise proof
         assert self.flood is not None
+        both = self.flood.records[record.origin], record
         for name in self._mates:
             if name != record.origin:
-                self._send(name, Flood(self.fit, self.flood.number, (record,)))
+                self._send(name, Flood(self.fit, self.flood.number, both))
         if not self._expel([record.origin], str(proof)):
             raise proof
 
     def _spread(self) -> None:
         """Give every neighbour what it is not known to hold."""
-        assert self.flood is not None
+        if self.flood is None:
+            return
         for name in self.flood.eager():
             if self.peers[name].state == "up":  # whoever is not gets everything when it is
                 self._send_records(name, self.flood.number, self.flood.news_for(name))
