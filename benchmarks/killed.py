@@ -8,6 +8,11 @@ it stays away for up to two seconds. Every fit must end at every node with the b
 
 from __future__ import annotations
 
+import os
+
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

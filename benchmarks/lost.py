@@ -9,6 +9,11 @@ that are not answered. The survivors' answer is compared with that of a network 
 
 from __future__ import annotations
 
+import os
+
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
 import signal
 import time
 from collections.abc import Iterator, Sequence

@@ -35,7 +35,7 @@ def source():
     return re.sub(r'"\s*\n\s*f?"', "", text)
 
 
-SYMPTOMS = [row[0].strip("`") for row in cells("What to do when")]
+SYMPTOMS = [said for row in cells("What to do when") for said in re.findall(r"`([^`]+)`", row[0])]
 
 
 def test_there_are_symptoms():
@@ -76,7 +76,7 @@ def test_the_formulae_describe_the_measurements():
 def test_commands_exist():
     """Every `desmr` command on the page is one that the program knows."""
     written = " ".join(re.findall(r"`[^`]+`|^ *desmr .*", PAGE, re.MULTILINE))
-    found = set(re.findall(r"\bdesmr ((?:network )?[a-z]+)", written))
+    found = set(re.findall(r"(?<!su )\bdesmr ((?:network )?[a-z]+)", written))  # a user of logrotate's
     assert {"network add", "network sign", "check", "health", "status"} <= found
     for command in found:
         with pytest.raises(SystemExit) as stopped:
