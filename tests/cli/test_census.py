@@ -155,3 +155,10 @@ def test_mistakes_are_sentences(init, tmp_path, capsys):
 def test_the_image_has_a_folder_for_every_node():
     assert {*NODES, ATTACKER, LIAR, "authority"} == set(FOLDERS)
     assert scenario_of("crime-balanced") == "balanced"
+
+
+def test_the_attacks_of_the_demonstration_are_those_there_are():
+    from desmr_node.cli.divisions import ATTACKS
+    from desmr_node.datasets import liars
+
+    assert set(ATTACKS) == set(liars.ATTACKS) == set(liars.MEANINGS)
