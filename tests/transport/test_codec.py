@@ -45,11 +45,11 @@ matrices = st.tuples(st.integers(1, 50), st.integers(1, 20)).flatmap(
 )
 vectors = st.builds(Vector, keys, keys, keys, matrices)
 introductions = st.builds(
-    lambda origin, names, mask, certificate, signature: Introduction(
-        origin, tuple(sorted(names - {origin})), mask, certificate, signature
+    lambda origin, names, mask, certificate, signature, needed, rows: Introduction(
+        origin, tuple(sorted(names - {origin})), mask, certificate, signature, indispensable=needed, rows=rows
     ),
     ids, st.frozensets(ids, max_size=5), st.binary(max_size=32), st.binary(max_size=99),
-    st.binary(max_size=72),
+    st.binary(max_size=72), st.booleans(), st.integers(0, 2**48),
 )  # fmt: skip
 parts = st.builds(
     Part,
@@ -180,6 +180,7 @@ def test_what_the_refused_are_made_from_is_sound():
 
 BIG = 2**31
 REFUSED = {
+    "more rows than there are": (introduction(rows=2**48 + 1), "rows: nobody has so many"),
     "too large": (bytes((1 << 20) + 1), "sent 1048577 bytes at once: at most 1048576 make sense here"),
     "not protobuf": (b"\xff\xff\xff", "no message of this protocol"),
     "cut short": (vector()[:-3], "no message of this protocol"),
