@@ -20,6 +20,9 @@ _TITLES: Mapping[str, str] = {
     "rmse": "RMSE",
     "mae": "MAE",
     "rounds": "rounds",
+    "worst_error": "l2-error of the worst honest member",
+    "left_out": "liars left out",
+    "wronged": "honest members left out",
 }
 #: Measures of which more is better; of the others less is.
 MORE_IS_BETTER = frozenset({"recall", "precision", "f1"})
@@ -81,7 +84,9 @@ def all_methods(results: Results, cells: Sequence[Cell], paper: Figures, measure
         (*factors(cell), *(_beside(results, paper, cell, method, measure) for method in methods))
         for cell in cells
     ]
-    notes = ["Means over repetitions; the paper's figures in brackets."]
+    notes = [
+        "Means over repetitions; the paper's figures in brackets." if paper else "Means over repetitions."
+    ]
     uncertain = [results.values(cell, method, measure) for cell in cells for method in (PRINTED, DEFAULT)]
     relative = [v.std(ddof=1) / np.sqrt(len(v)) / v.mean() for v in uncertain if len(v) > 1 and v.mean() > 0]
     if relative and measure != "rounds":
