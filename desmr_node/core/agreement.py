@@ -14,7 +14,7 @@ from desmr_node.core import plausible, tuning
 from desmr_node.core.arrays import Mask, Matrix, Vector
 from desmr_node.core.contributions import RESPONSE_OCTAVES, Ballot, Closing, Moments, Report, Spreads, Start
 from desmr_node.core.density import Bins, binned_density, paper_bandwidth, robust_scale, scale_bandwidth
-from desmr_node.core.graph import Graph
+from desmr_node.core.graph import Graph, penalty_parameter
 from desmr_node.core.quadratic import Dense, Quadratic, Scaled
 from desmr_node.core.scaling import Scaling
 from desmr_node.core.spec import FitSpec
@@ -112,6 +112,16 @@ def metric(start: Start, ground: Ground, spec: FitSpec) -> Quadratic:
     if spec.metric == "identity":
         return Scaled(mean_variance / ground.size, order)
     return Dense((start.gram + _METRIC_RIDGE * mean_variance * np.eye(order)) / ground.size)
+
+
+def pull(graph: Graph, spec: FitSpec) -> float:
+    """tau, if it is left to us. In a box that binds, vectors that lag go in circles at the full value."""
+    if spec.tau != "auto":
+        return spec.tau
+    tau = penalty_parameter(graph, spec.max_lag)
+    if spec.strength is not None and spec.max_lag:
+        return min(tau, penalty_parameter(graph) / 2.0)
+    return tau
 
 
 @dataclass(frozen=True, slots=True)

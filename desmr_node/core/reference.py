@@ -11,7 +11,7 @@ from desmr_node.core.agreement import Ground, Plan, Verdict
 from desmr_node.core.arrays import Vector
 from desmr_node.core.contributions import Contribution
 from desmr_node.core.fit import MemberFit, NetworkFit, OuterRound
-from desmr_node.core.graph import Graph, penalty_parameter
+from desmr_node.core.graph import Graph
 from desmr_node.core.member import Member, Model
 from desmr_node.core.rows import RowSource
 from desmr_node.core.spec import FitSpec
@@ -96,7 +96,7 @@ def prepare(
     ground = agreement.survey(moments, spreads, graph, spec, declared)
     start = traffic.total([member.prepare(ground) for member in members])
     metric = agreement.metric(start, ground, spec)
-    tau = penalty_parameter(graph, spec.max_lag) if spec.tau == "auto" else spec.tau
+    tau = agreement.pull(graph, spec)
     flows = graph.flows()
     for j, member in enumerate(members):
         member.connect(metric, tau, start.pilot, flows[j, list(member.neighbours)])

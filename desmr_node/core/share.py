@@ -29,7 +29,7 @@ from desmr_node.core.contributions import (
 )
 from desmr_node.core.fit import MemberFit, OuterRound
 from desmr_node.core.force import Suspicion
-from desmr_node.core.graph import Graph, penalty_parameter
+from desmr_node.core.graph import Graph
 from desmr_node.core.member import Matched, Member
 from desmr_node.core.rows import RowSource
 from desmr_node.core.spec import FitSpec
@@ -276,7 +276,7 @@ class Share:
         spec, ground = self.spec, self.ground
         if self._wary:
             plausible.check_start(start, ground.total_rows)
-        tau = penalty_parameter(self.graph, spec.max_lag) if spec.tau == "auto" else spec.tau
+        tau = agreement.pull(self.graph, spec)
         self.totals, self.start = start, start.pilot
         flows = self.graph.flows()[self.index, list(self.member.neighbours)]
         self.member.connect(agreement.metric(start, ground, spec), tau, start.pilot, flows)
