@@ -46,8 +46,9 @@ _ASTRAY = 10.0
 #: No difference is taken for larger than this: products of such numbers stay numbers.
 _HUGE = 1e100
 
-#: What an honest member's edges do not show after the first outer round: `excess` was measured at 101 at most,
-#: and that for one round, `load` at 4.4, on the worst of poisoned rows. See docs/decisions/0015-members-that-lie.md.
+#: What an honest member's edges do not show after the first outer round: `excess` was measured at 101 at most
+#: (for one round, on the worst of poisoned rows; without such rows at 7), `load` at 4.4. See
+#: docs/decisions/0015-members-that-lie.md.
 _GLARING_EXCESS, _DOUBTFUL_EXCESS, _DOUBTFUL_LOAD = 200.0, 75.0, 7.0
 #: Enough to believe another member that has stronger evidence.
 _UNEASY_EXCESS, _UNEASY_LOAD = 20.0, 5.0
